@@ -1,0 +1,182 @@
+#include "os/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "os/process.h"
+#include "os/system_error.h"
+
+namespace replay_buffer::os {
+
+namespace {
+
+constexpr std::size_t kPagesPerQuery = 16 * 1024;
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::byte* map_private(std::size_t bytes, void* at = nullptr) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  if (at != nullptr) flags |= MAP_FIXED;
+  void* data = ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (data == MAP_FAILED) {
+    throw system_error(errno, "Reserving " + std::to_string(bytes) + " bytes of memory failed");
+  }
+  return static_cast<std::byte*>(data);
+}
+
+#if defined(__linux__)
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Starts at a multiple of a huge page, without which the first and last would stay small.
+std::byte* map_private_huge(std::size_t bytes) {
+  std::byte* const range = map_private(bytes + kHugePage);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(range) % kHugePage;
+  const std::size_t after = kHugePage - before;
+  std::byte* const data = range + before;
+  if (before != 0) ::munmap(range, before);
+  if (after != 0) ::munmap(data + bytes, after);
+  // Only a hint: a kernel without huge pages gives small ones.
+  ::madvise(data, bytes, MADV_HUGEPAGE);
+  return data;
+}
+#endif
+
+}  // namespace
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      writable_(std::exchange(other.writable_, false)),
+      shared_(std::exchange(other.shared_, false)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  Mapping taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(size_, taken.size_);
+  std::swap(writable_, taken.writable_);
+  std::swap(shared_, taken.shared_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) ::munmap(data_, round_up(size_, page_size()));
+}
+
+Mapping Mapping::reserve(std::size_t bytes, bool huge) {
+  watch_forks();
+  if (bytes == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "A reservation of memory needs a size, and 0 was given.");
+  }
+  if (bytes > SIZE_MAX / 2) {
+    throw Error(ErrorCode::kOutOfSpace, "Reserving " + std::to_string(bytes) +
+                                            " bytes of memory is more than any address space has.");
+  }
+  const std::size_t rounded = round_up(bytes, page_size());
+#if defined(__linux__)
+  if (huge) return Mapping(map_private_huge(rounded), bytes, true, false);
+#else
+  static_cast<void>(huge);
+#endif
+  return Mapping(map_private(rounded), bytes, true, false);
+}
+
+Mapping Mapping::map(const File& file, std::size_t bytes, Access access) {
+  watch_forks();
+  if (bytes == 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "A mapping of " + file.name() + " needs a size, and 0 was given.");
+  }
+  if (const std::uint64_t size = file.size(); size < bytes) {
+    throw Error(ErrorCode::kCorrupt, "Mapping " + std::to_string(bytes) + " bytes of " +
+                                         file.name() + " is not possible: it has only " +
+                                         std::to_string(size) + " bytes.");
+  }
+  const bool writable = access == Access::kReadWrite;
+  void* data = ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+                      file.fd(), 0);
+  if (data == MAP_FAILED) {
+    throw system_error(errno, "Mapping " + std::to_string(bytes) + " bytes of " + file.name() +
+                                  (writable ? " for writing failed" : " for reading failed"));
+  }
+  return Mapping(static_cast<std::byte*>(data), bytes, writable, true);
+}
+
+void Mapping::check_range(const char* call, std::size_t offset, std::size_t bytes) const {
+  if (offset <= size_ && bytes <= size_ - offset) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(call) + " of " + std::to_string(bytes) + " bytes at offset " +
+                  std::to_string(offset) + " leaves a mapping of " + std::to_string(size_) +
+                  " bytes.");
+}
+
+void Mapping::sync(std::size_t offset, std::size_t bytes) const {
+  check_range("A sync", offset, bytes);
+  if (bytes == 0) return;
+  const std::size_t start = offset / page_size() * page_size();
+  if (::msync(data_ + start, offset - start + bytes, MS_SYNC) != 0) {
+    throw system_error(errno, "Writing " + std::to_string(bytes) +
+                                  " bytes of mapped memory back to the disk failed");
+  }
+}
+
+void Mapping::discard(std::size_t offset, std::size_t bytes) const {
+  check_range("A discard", offset, bytes);
+  if (shared_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "A discard is for reserved memory, and this is the mapping of a file.");
+  }
+  if (bytes == 0) return;
+  // The last page belongs to us alone, so it goes whole when the range reaches the end.
+  const std::size_t end =
+      offset + bytes == size_ ? round_up(size_, page_size()) : offset + bytes;
+  const std::size_t first_page = round_up(offset, page_size());
+  const std::size_t last_page = end / page_size() * page_size();
+  if (first_page >= last_page) {
+    std::memset(data_ + offset, 0, bytes);
+    return;
+  }
+  std::memset(data_ + offset, 0, first_page - offset);
+  std::memset(data_ + last_page, 0, end - last_page);
+#if defined(__linux__)
+  if (::madvise(data_ + first_page, last_page - first_page, MADV_DONTNEED) != 0) {
+    throw system_error(errno, "Giving back " + std::to_string(bytes) + " bytes of memory failed");
+  }
+#else
+  // Elsewhere MADV_DONTNEED does not promise zeros; a new mapping in the same place does.
+  map_private(last_page - first_page, data_ + first_page);
+#endif
+}
+
+std::size_t Mapping::resident_bytes() const {
+#if defined(__APPLE__)
+  char present[kPagesPerQuery];
+#else
+  unsigned char present[kPagesPerQuery];
+#endif
+  std::size_t n_resident = 0;
+  const std::size_t step = kPagesPerQuery * page_size();
+  for (std::size_t at = 0; at < size_; at += step) {
+    const std::size_t bytes = std::min(step, size_ - at);
+    if (::mincore(data_ + at, bytes, present) != 0) {
+      throw system_error(errno, "Asking which of " + std::to_string(size_) +
+                                    " bytes are in memory failed");
+    }
+    const std::size_t n_pages = round_up(bytes, page_size()) / page_size();
+    n_resident += static_cast<std::size_t>(
+        std::count_if(present, present + n_pages, [](auto flags) { return (flags & 1) != 0; }));
+  }
+  return n_resident * page_size();
+}
+
+}  // namespace replay_buffer::os
