@@ -1,0 +1,28 @@
+# tests/cpp/*_test.cc as the one binary replay_tests, and every test in it as a test of ctest.
+# Without GoogleTest there is no such target; REPLAY_HAVE_TESTS in the cache says which it was.
+find_package(GTest QUIET)
+if(NOT GTest_FOUND AND REPLAY_FETCH_GTEST)
+  include(FetchContent)
+  FetchContent_Declare(
+    googletest
+    URL https://github.com/google/googletest/archive/refs/tags/v1.15.2.tar.gz
+    URL_HASH SHA256=7b42b4d6ed48810c5362c265a17faebe90dc2373c885e5216439d37927f02926)
+  set(INSTALL_GTEST OFF CACHE BOOL "" FORCE)
+  FetchContent_MakeAvailable(googletest)
+endif()
+
+if(NOT TARGET GTest::gtest_main)
+  set(REPLAY_HAVE_TESTS OFF CACHE INTERNAL "The target replay_tests exists")
+  message(STATUS "GoogleTest was not found: the C++ tests are not built")
+  return()
+endif()
+set(REPLAY_HAVE_TESTS ON CACHE INTERNAL "The target replay_tests exists")
+
+include(GoogleTest)
+enable_testing()
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*_test.cc)
+add_executable(replay_tests ${sources})
+target_link_libraries(replay_tests PRIVATE replay_buffer GTest::gtest_main replay_warnings)
+# Tests are listed when ctest runs, not when the binary is linked, so that the environment in which
+# ctest is started (sanitizer options, address randomisation off) holds for the listing too.
+gtest_discover_tests(replay_tests DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
