@@ -1,0 +1,48 @@
+# Every target works on a fresh clone: the scripts make .venv and install what they need into it.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: demo test check bench compare asan tsan soak clean
+
+demo:  ## a DQN learns CartPole from the buffer
+	scripts/venv.sh build demo
+	scripts/build_python.sh
+	python examples/cartpole_dqn.py
+
+test:  ## everything: C++ tests, the same under ASan+UBSan and TSan, Python tests
+	scripts/venv.sh build test
+	scripts/build_python.sh
+	scripts/test_cpp.sh build/cpp
+	scripts/test_cpp.sh build/asan address,undefined
+	scripts/test_cpp.sh build/tsan thread
+	scripts/test_python.sh
+
+check:  ## formatting, lint and types, of Python and C++
+	scripts/venv.sh build test dev
+	scripts/check_python.sh
+	scripts/check_cpp.sh
+
+bench:  ## micro-benchmarks, C++ then Python
+	scripts/venv.sh build
+	scripts/build_python.sh
+	scripts/bench.sh
+
+compare:  ## the same workloads on this package and on its peers
+	scripts/venv.sh build demo
+	scripts/build_python.sh
+	python benchmarks/compare/run.py
+
+asan:  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	scripts/venv.sh build
+	scripts/test_cpp.sh build/asan address,undefined
+
+tsan:  ## C++ tests under ThreadSanitizer
+	scripts/venv.sh build
+	scripts/test_cpp.sh build/tsan thread
+
+soak:  ## the tests that run for minutes
+	scripts/venv.sh build test
+	scripts/build_python.sh
+	scripts/test_python.sh -m soak --timeout=0
+
+clean:
+	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs the micro-benchmarks: the Google Benchmark binary when it can be built, then every
+# benchmarks/micro/*.py.
+set -eu
+cd "$(dirname "$0")/.."
+cmake -S . -B build/bench -G Ninja --log-level=WARNING -DREPLAY_BUILD_BENCHMARKS=ON
+cmake --build build/bench
+if [ -x build/bench/replay_benchmarks ]; then
+  build/bench/replay_benchmarks
+else
+  echo "C++ micro-benchmarks SKIPPED: Google Benchmark is not installed" >&2
+fi
+for script in benchmarks/micro/[!_]*.py; do
+  [ -e "$script" ] || continue
+  echo "== $script"
+  .venv/bin/python -m "$(echo "${script%.py}" | tr / .)"
+done
