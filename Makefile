@@ -18,8 +18,7 @@ test:  ## everything: C++ tests, the same under ASan+UBSan and TSan, Python test
 
 check:  ## formatting, lint and types, of Python and C++
 	scripts/venv.sh build test dev
-	scripts/check_python.sh
-	scripts/check_cpp.sh
+	scripts/check.sh
 
 bench:  ## micro-benchmarks, C++ then Python
 	scripts/venv.sh build

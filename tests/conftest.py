@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+SHARED_MEMORY = Path("/dev/shm")
 segments_before = pytest.StashKey[set[str]]()
 segments_left = pytest.StashKey[set[str]]()
 

@@ -1,7 +1,8 @@
 """The folders use each other in one direction only.
 
 C++:    os <- segment <- core <- env <- python, and operating-system headers in os/ alone.
-Python: errors, config, schema <- buffer <- vector, service <- cluster, integrations, dashboard, cli.
+Python: errors, config, schema <- buffer <- vector, service
+        <- cluster, integrations, dashboard, cli.
 
 The rules are functions from a source text to its violations, so that the rules themselves are
 tested on texts that break them.

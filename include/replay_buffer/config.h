@@ -1,0 +1,38 @@
+// What a buffer keeps and how it draws: the options fixed when a buffer is created.
+#pragma once
+
+#include <cstdint>
+
+namespace replay_buffer {
+
+// Stored in segments: append, never renumber.
+enum class SamplingStrategy : std::uint32_t {
+  kUniform = 0,
+  kPrioritized = 1,         // proportional, P(i) = (p_i + epsilon)^alpha / sum, stratified
+  kRank = 2,                // P(i) = 1 / rank(i)^alpha
+  kWithoutReplacement = 3,  // epochs: every stored row once, then again
+  kFifo = 4,                // a queue: each row at most max_times_sampled times, oldest first
+  kLifo = 5,                // the newest rows, newest first
+};
+
+// How importance weights (N P(i))^-beta are scaled.
+enum class WeightScale : std::uint32_t {
+  kBatchMax = 0,   // the largest weight of the batch is 1
+  kGlobalMax = 1,  // the largest weight any stored row could have is 1
+  kNone = 2,       // as the formula gives them
+};
+
+struct BufferConfig {
+  std::uint64_t capacity = 0;
+  SamplingStrategy strategy = SamplingStrategy::kUniform;
+  float alpha = 0.6F;     // priority exponent
+  float beta = 0.4F;      // importance-weight exponent
+  float epsilon = 1e-6F;  // added to every priority before the exponent
+  WeightScale weights = WeightScale::kBatchMax;
+  bool cer = false;  // the newest row is in every batch
+  std::uint32_t max_times_sampled = 1;  // kFifo only
+  std::uint64_t seed = 0;
+  std::uint64_t block_rows = 0;  // rows a writer takes at a time; 0 chooses from the capacity
+};
+
+}  // namespace replay_buffer

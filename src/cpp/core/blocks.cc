@@ -1,0 +1,85 @@
+#include "core/blocks.h"
+
+#include <string>
+
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+
+Blocks::Blocks(const Segment& segment)
+    : counters_(segment.counters()),
+      blocks_(segment.blocks()),
+      fills_(segment.fills()),
+      count_(segment.layout().block_count),
+      block_rows_(segment.layout().settings.block_rows),
+      capacity_(segment.layout().settings.capacity) {}
+
+Claim Blocks::claim(Identity me) const {
+  std::size_t skipped = 0;
+  for (;;) {
+    std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+    const std::size_t b = head % count_;
+    const auto lap = static_cast<std::uint32_t>(head / count_ + 1);
+    std::uint64_t word = blocks_[b].word.load(std::memory_order_acquire);
+    const BlockWord held = BlockWord::unpack(word);
+    if (held.lap < lap) {
+      if (held.state == BlockState::kSealed) {
+        const BlockWord mine{lap, me.epoch, me.owner, BlockState::kOpen};
+        // Acquire pairs with the release in seal(): the last owner's rows are seen before they go.
+        if (!blocks_[b].word.compare_exchange_strong(word, mine.pack(), std::memory_order_acq_rel)) {
+          continue;
+        }
+        set_fill(b, {static_cast<std::uint16_t>(lap), 0, fill(b).committed});
+        const std::uint64_t sequence = head;
+        counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
+        return {sequence, b, lap, b * block_rows_, rows_in(b)};
+      }
+      if (++skipped > count_) {
+        throw Error(ErrorCode::kBusy,
+                    "all " + std::to_string(count_) + " blocks of this buffer are held by live writers; "
+                    "a larger capacity or a smaller block_rows makes room for more of them");
+      }
+    }
+    // Claimed by somebody who has not moved the head yet, or held open by a live writer.
+    counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
+  }
+}
+
+void Blocks::seal(const Claim& claim) const {
+  const BlockWord sealed{claim.lap, 0, 0, BlockState::kSealed};
+  blocks_[claim.block].word.store(sealed.pack(), std::memory_order_release);
+}
+
+std::size_t Blocks::live_rows() const {
+  std::size_t sum = 0;
+  for (std::size_t b = 0; b < count_; ++b) sum += fill(b).committed;
+  return sum;
+}
+
+std::size_t Blocks::used_slots() const {
+  const std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+  const std::uint64_t era = counters_.era.load(std::memory_order_relaxed);
+  const std::uint64_t claimed = head - era;
+  if (claimed > count_) return capacity_;
+  if (claimed == 0) return 0;
+  // An era begins at block 0, and the newest block fills from its first row.
+  return (claimed - 1) * block_rows_ + written(head - 1);
+}
+
+std::uint64_t Blocks::written_rows() const {
+  const std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+  return head == 0 ? 0 : (head - 1) * block_rows_ + written(head - 1);
+}
+
+std::uint64_t Blocks::begin_era() const {
+  std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint64_t era = (head + count_ - 1) / count_ * count_;
+    if (counters_.head.compare_exchange_weak(head, era, std::memory_order_acq_rel)) {
+      counters_.era.store(era, std::memory_order_release);
+      return era;
+    }
+  }
+}
+
+}  // namespace replay_buffer

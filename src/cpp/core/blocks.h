@@ -1,0 +1,92 @@
+// Blocks: how writers share the ring without a lock.
+//
+// A writer claims the block at the head with one compare-and-swap that names its owner, fills its
+// rows without any read-modify-write, then seals it. Everybody helps the head forward; a block whose
+// owner is alive is skipped, never stolen. Old rows stay valid until each is overwritten.
+//
+// Thread safety: every method may be called by any thread or process at any time, except that
+// seal() is for the holder of the claim.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "segment/segment.h"
+
+namespace replay_buffer {
+
+// Who holds a block: a slot of the process table and that slot's epoch.
+struct Identity {
+  std::uint16_t owner = 0;
+  std::uint16_t epoch = 0;
+};
+
+// A block held open by one writer.
+struct Claim {
+  std::uint64_t sequence = 0;  // head at which it was claimed
+  std::size_t block = 0;
+  std::uint32_t lap = 0;
+  std::size_t first_slot = 0;
+  std::size_t rows = 0;
+
+  std::uint64_t id(std::size_t row, std::size_t capacity) const {
+    return (std::uint64_t{lap} - 1) * capacity + first_slot + row;
+  }
+};
+
+class Blocks {
+ public:
+  explicit Blocks(const Segment& segment);
+
+  // Claims the next block for `me`. Throws kBusy when every block is held by a live writer.
+  Claim claim(Identity me) const;
+
+  // Gives a claimed block back; its rows stay.
+  void seal(const Claim& claim) const;
+
+  // Committed rows in the ring now.
+  std::size_t live_rows() const;
+
+  // Slots [0, n) that may hold a committed row. Exact with one writer that never lapped.
+  std::size_t used_slots() const;
+
+  // How full a block is; only its holder stores it.
+  Fill fill(std::size_t block) const {
+    return Fill::unpack(fills_[block].load(std::memory_order_relaxed));
+  }
+  void set_fill(std::size_t block, Fill fill) const {
+    fills_[block].store(fill.pack(), std::memory_order_relaxed);
+  }
+  // Rows written so far in the block claimed at head `sequence`, in the lap of that claim.
+  std::size_t written(std::uint64_t sequence) const {
+    return fill(sequence % count_).written_in(lap_of(sequence));
+  }
+  std::uint32_t lap_of(std::uint64_t sequence) const {
+    return static_cast<std::uint32_t>(sequence / count_ + 1);
+  }
+  // Rows ever claimed, less what the newest block has still free. Grows with every add.
+  std::uint64_t written_rows() const;
+
+  std::size_t count() const { return count_; }
+  std::size_t block_rows() const { return block_rows_; }
+  std::size_t rows_in(std::size_t block) const {
+    const std::size_t first = block * block_rows_;
+    return capacity_ - first < block_rows_ ? capacity_ - first : block_rows_;
+  }
+  std::uint64_t head() const { return counters_.head.load(std::memory_order_acquire); }
+  std::uint64_t era() const { return counters_.era.load(std::memory_order_acquire); }
+
+  // Starts a new era: the next claim is block 0 of a later lap. Returns the new era.
+  std::uint64_t begin_era() const;
+
+ private:
+  Counters& counters_;
+  Block* blocks_;
+  std::atomic<std::uint64_t>* fills_;
+  std::size_t count_;
+  std::size_t block_rows_;
+  std::size_t capacity_;
+};
+
+}  // namespace replay_buffer

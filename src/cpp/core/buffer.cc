@@ -1,0 +1,200 @@
+#include "core/buffer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/recent.h"
+#include "os/threads.h"
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+namespace {
+
+// Batches of more bytes than this are copied by several threads.
+constexpr std::size_t kParallelBytes = 256 * 1024;
+
+// Picks of small batches stay on the stack.
+class PickSpace {
+ public:
+  explicit PickSpace(std::size_t n) : n_(n) {
+    if (n > kInline) more_.resize(n);
+  }
+  std::span<Pick> picks() { return {more_.empty() ? few_ : more_.data(), n_}; }
+
+ private:
+  static constexpr std::size_t kInline = 256;
+  std::size_t n_;
+  Pick few_[kInline];
+  std::vector<Pick> more_;
+};
+
+}  // namespace
+
+Buffer::Buffer(std::unique_ptr<Segment> segment)
+    : ring_(std::move(segment)), sampler_(make_sampler(ring_)), writer_(ring_, Identity{}) {}
+
+void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids) {
+  const std::lock_guard guard(lock_);
+  writer_.append(n, columns, raws, ids);
+}
+
+bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float* raws,
+                     std::int64_t* ids) {
+  const std::unique_lock guard(lock_, std::try_to_lock);
+  if (guard) writer_.append(n, columns, raws, ids);
+  return guard.owns_lock();
+}
+
+void Buffer::release() {
+  const std::lock_guard guard(lock_);
+  writer_.close();
+}
+
+void Buffer::sample(const Batch& batch, float beta) {
+  Counters& counters = ring_.counters();
+  Random random(ring_.settings().seed, counters.draws.fetch_add(1, std::memory_order_relaxed));
+  PickSpace space(batch.rows);
+  const std::span<Pick> picks = space.picks();
+  Mass mass = sampler_->draw(random, picks);
+  if (ring_.settings().cer != 0) include_newest(picks, mass);
+  copy_rows(random, picks, batch);
+  if (batch.weights != nullptr) weigh(picks, mass, beta, batch.weights);
+  counters.rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
+}
+
+// Combined experience replay: the newest row takes the first place of the batch, with the mass it
+// would have been drawn with.
+void Buffer::include_newest(std::span<Pick> picks, Mass& mass) const {
+  Recent recent(ring_);
+  std::size_t slot = 0;
+  std::uint32_t lap = 0;
+  if (!recent.next(slot, lap)) return;
+  Pick& first = picks.front();
+  first.slot = slot;
+  first.lap = lap;
+  if (ring_.priorities && mass.total > 0) {
+    const Leaf leaf = ring_.priorities->tree().leaf(slot);
+    if (leaf.value > 0) first.mass = leaf.value;
+  }
+}
+
+bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
+  const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
+  if (!row_committed(word)) return false;
+  if (pick.lap != 0 && row_id(word) != (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot) {
+    return false;
+  }
+  if (!ring_.rows.read(pick.slot, word, batch.columns, at)) return false;
+  batch.ids[at] = static_cast<std::int64_t>(row_id(word));
+  return true;
+}
+
+void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at) {
+  for (unsigned attempt = 1; !try_copy(pick, batch, at); ++attempt) {
+    if (!sampler_->redraw(random, pick, attempt)) throw_not_enough(batch.rows, 0);
+  }
+}
+
+void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch) {
+  const std::size_t row_bytes = ring_.layout().row_bytes;
+  if (row_bytes * picks.size() < kParallelBytes) {
+    // Prefetch some rows ahead: all at once would overflow the queue of outstanding loads.
+    constexpr std::size_t kAhead = 16;
+    const std::size_t n = picks.size();
+    for (std::size_t i = 0; i < std::min(n, kAhead); ++i) ring_.rows.prefetch(picks[i].slot);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) ring_.rows.prefetch(picks[i + kAhead].slot);
+      if (!try_copy(picks[i], batch, i)) [[unlikely]] copy_one(random, picks[i], batch, i);
+    }
+    return;
+  }
+  // Threads copy what they can; what was being overwritten is drawn again afterwards, in order, so
+  // that the batch depends on the generator alone.
+  std::vector<std::uint8_t> failed(picks.size(), 0);
+  const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / row_bytes);
+  os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
+    const std::size_t end = std::min(picks.size(), (task + 1) * per_task);
+    for (std::size_t i = task * per_task; i < end; ++i) failed[i] = try_copy(picks[i], batch, i) ? 0 : 1;
+  });
+  for (std::size_t i = 0; i < picks.size(); ++i) {
+    if (failed[i] != 0) copy_one(random, picks[i], batch, i);
+  }
+}
+
+// w(i) = (N P(i))^-beta. Scaled by a maximum, N and the total cancel out.
+void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const {
+  double unit = 1;  // the mass whose weight is 1
+  switch (static_cast<WeightScale>(ring_.settings().weights)) {
+    case WeightScale::kBatchMax: {
+      float least = picks.front().mass;
+      for (const Pick& pick : picks) least = std::min(least, pick.mass);
+      unit = static_cast<double>(least);
+      break;
+    }
+    case WeightScale::kGlobalMax:
+      unit = mass.lowest;
+      break;
+    case WeightScale::kNone:
+      unit = mass.total / static_cast<double>(std::max<std::size_t>(1, size()));
+      break;
+  }
+  if (!(unit > 0)) unit = 1;
+  const auto scale = static_cast<float>(1 / unit);
+  for (std::size_t i = 0; i < picks.size(); ++i) {
+    weights[i] = beta == 0 ? 1.0F : std::pow(picks[i].mass * scale, -beta);
+  }
+}
+
+std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,
+                        std::uint8_t* gone) const {
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    bool found = false;
+    if (ids[i] >= 0) {
+      const auto id = static_cast<std::uint64_t>(ids[i]);
+      const std::uint64_t slot = id % ring_.rows.capacity();
+      const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_acquire);
+      found = row_committed(word) && row_id(word) == id && ring_.rows.read(slot, word, columns, i);
+    }
+    if (gone != nullptr) gone[i] = found ? 0 : 1;
+    missing += found ? 0 : 1;
+  }
+  return missing;
+}
+
+std::size_t Buffer::latest(std::size_t n, std::int64_t* ids) const {
+  Recent recent(ring_);
+  std::size_t count = 0;
+  std::size_t slot = 0;
+  std::uint32_t lap = 0;
+  while (count < n && recent.next(slot, lap)) {
+    ids[count++] = static_cast<std::int64_t>((std::uint64_t{lap} - 1) * capacity() + slot);
+  }
+  std::reverse(ids, ids + count);
+  return count;
+}
+
+void Buffer::clear() {
+  const std::lock_guard guard(lock_);
+  writer_.close();
+  ring_.blocks.begin_era();
+  for (std::size_t slot = 0; slot < capacity(); ++slot) {
+    std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
+    std::uint64_t seen = word.load(std::memory_order_relaxed);
+    if (row_committed(seen)) {
+      word.compare_exchange_strong(seen, row_word(row_id(seen), RowState::kEmpty), std::memory_order_acq_rel);
+    }
+    if (ring_.priorities && seen != 0) ring_.priorities->drop(slot);
+  }
+  if (ring_.priorities) ring_.priorities->tree().refresh_all();
+  for (std::size_t b = 0; b < ring_.blocks.count(); ++b) {
+    ring_.blocks.set_fill(b, {ring_.blocks.fill(b).lap, ring_.blocks.fill(b).written, 0});
+  }
+}
+
+}  // namespace replay_buffer

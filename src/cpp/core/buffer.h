@@ -1,0 +1,72 @@
+// A buffer: the ring, the writer behind add(), and the sampler of its strategy.
+//
+// Thread safety: every method may be called by any number of threads at once. add() and add_many()
+// serialise on a lock of this process held for the copy; nothing else locks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/ring.h"
+#include "core/sampler.h"
+#include "core/writer.h"
+#include "os/thread_lock.h"
+
+namespace replay_buffer {
+
+// Where a batch goes: one C-contiguous array per column (null: not wanted), row ids, weights.
+struct Batch {
+  std::size_t rows = 0;
+  std::byte* const* columns = nullptr;
+  std::int64_t* ids = nullptr;
+  float* weights = nullptr;
+};
+
+class Buffer {
+ public:
+  explicit Buffer(std::unique_ptr<Segment> segment);
+
+  const Layout& layout() const { return ring_.layout(); }
+  const Ring& ring() const { return ring_; }
+
+  // Adds n rows; see Writer::append.
+  void add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+  // The same unless another thread is adding: then it does nothing and returns false.
+  bool try_add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+
+  // Fills a batch drawn by the buffer's strategy, weights with exponent beta. Throws
+  // kNotEnoughRows when there is nothing to draw from.
+  void sample(const Batch& batch, float beta);
+
+  // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,
+  // and their places in the columns are left as they were.
+  std::size_t get(std::span<const std::int64_t> ids, std::byte* const* columns, std::uint8_t* gone) const;
+
+  // Ids of the newest n committed rows (fewer when there are fewer), oldest first.
+  std::size_t latest(std::size_t n, std::int64_t* ids) const;
+
+  std::size_t size() const { return ring_.blocks.live_rows(); }
+  std::size_t capacity() const { return ring_.settings().capacity; }
+
+  // Forgets all rows and priorities; ids go on growing. Rows added meanwhile may go or stay.
+  void clear();
+
+  // Seals the block of add(); the next add() claims another.
+  void release();
+
+ private:
+  void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
+  void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
+  bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
+  void include_newest(std::span<Pick> picks, Mass& mass) const;
+  void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
+
+  Ring ring_;
+  std::unique_ptr<Sampler> sampler_;
+  os::SpinLock lock_;  // protects writer_
+  Writer writer_;
+};
+
+}  // namespace replay_buffer

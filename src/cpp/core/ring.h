@@ -1,0 +1,31 @@
+// The ring: one segment seen as rows, blocks and priorities. Writers and samplers work on it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/blocks.h"
+#include "core/priorities.h"
+#include "core/rows.h"
+#include "segment/segment.h"
+
+namespace replay_buffer {
+
+struct Ring {
+  explicit Ring(std::unique_ptr<Segment> s)
+      : segment(std::move(s)), rows(*segment), blocks(*segment) {
+    if (segment->layout().has_priorities()) priorities.emplace(*segment);
+  }
+
+  const Layout& layout() const { return segment->layout(); }
+  const Settings& settings() const { return segment->layout().settings; }
+  Counters& counters() const { return segment->counters(); }
+
+  std::unique_ptr<Segment> segment;
+  Rows rows;
+  Blocks blocks;
+  std::optional<Priorities> priorities;  // of prioritized and rank-based buffers
+};
+
+}  // namespace replay_buffer

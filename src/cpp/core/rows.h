@@ -1,0 +1,115 @@
+// Rows: writing one so that nobody sees it half done, reading one so that it is whole.
+//
+// The row word is a seqlock. Writer: WRITING, release fence, copy, COMMITTED with release. Reader:
+// load with acquire, copy, acquire fence, load again, accept if nothing changed. A reader never
+// waits for a writer. REQUIRES: one writer at a time for a slot (the owner of its block).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "os/cpu.h"
+#include "segment/segment.h"
+
+namespace replay_buffer {
+
+// Copies bytes that another thread may be writing. What is torn is thrown away by the seqlock; the
+// sanitizer is told so by copying with relaxed atomics.
+inline void copy_shared(void* to, const void* from, std::size_t n) {
+#if defined(__SANITIZE_THREAD__)
+  auto* t = static_cast<std::uint8_t*>(to);
+  auto* f = static_cast<const std::uint8_t*>(from);
+  for (std::size_t i = 0; i < n; ++i) {
+    __atomic_store_n(t + i, __atomic_load_n(f + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+  }
+#else
+  switch (n) {  // the sizes scalars and small vectors have; each becomes one or two moves
+    case 1: std::memcpy(to, from, 1); return;
+    case 2: std::memcpy(to, from, 2); return;
+    case 4: std::memcpy(to, from, 4); return;
+    case 8: std::memcpy(to, from, 8); return;
+    case 12: std::memcpy(to, from, 12); return;
+    case 16: std::memcpy(to, from, 16); return;
+    case 24: std::memcpy(to, from, 24); return;
+    case 32: std::memcpy(to, from, 32); return;
+    case 64: std::memcpy(to, from, 64); return;
+    default: std::memcpy(to, from, n); return;
+  }
+#endif
+}
+
+class Rows {
+ public:
+  explicit Rows(const Segment& segment)
+      : base_(segment.base()),
+        records_(segment.records()),
+        stride_(segment.layout().record_stride),
+        capacity_(segment.layout().settings.capacity),
+        places_(segment.layout().places.data()),
+        columns_(segment.layout().places.size()) {
+    for (std::size_t i = 0; i < columns_; ++i) large_ |= places_[i].stride != stride_;
+  }
+
+  std::size_t capacity() const { return capacity_; }
+  std::size_t columns() const { return columns_; }
+  std::size_t bytes(std::size_t column) const { return places_[column].bytes; }
+
+  std::atomic<std::uint64_t>& word(std::size_t slot) const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(records_ + slot * stride_);
+  }
+
+  std::byte* cell(std::size_t column, std::size_t slot) const {
+    return base_ + places_[column].base + slot * places_[column].stride;
+  }
+
+  void prefetch(std::size_t slot) const {
+    const std::byte* record = records_ + slot * stride_;
+    for (std::size_t at = 0; at < stride_ + kLine - 1; at += kLine) os::prefetch_read(record + at);
+    if (large_) prefetch_large(slot);
+  }
+
+  // Writes and publishes one row: row `at` of the input columns. Returns the word before.
+  std::uint64_t write(std::size_t slot, std::uint64_t id, const std::byte* const* columns,
+                      std::size_t at) const {
+    std::atomic<std::uint64_t>& w = word(slot);
+    const std::uint64_t before = w.load(std::memory_order_relaxed);
+    w.store(row_word(id, RowState::kWriting), std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);  // pairs with the fence in read()
+    for (std::size_t c = 0; c < columns_; ++c) {
+      const std::size_t n = places_[c].bytes;
+      copy_shared(cell(c, slot), columns[c] + at * n, n);
+    }
+    w.store(row_word(id, RowState::kCommitted), std::memory_order_release);
+    return before;
+  }
+
+  // Copies the row at `slot` to place `at` of the output columns; a null column is left out.
+  // Returns false when the row is not `expected` (a word read before) from start to end.
+  bool read(std::size_t slot, std::uint64_t expected, std::byte* const* columns, std::size_t at) const {
+    for (std::size_t c = 0; c < columns_; ++c) {
+      const std::size_t n = places_[c].bytes;
+      if (columns[c] != nullptr) copy_shared(columns[c] + at * n, cell(c, slot), n);
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in write()
+    return word(slot).load(std::memory_order_relaxed) == expected;
+  }
+
+ private:
+  void prefetch_large(std::size_t slot) const {
+    for (std::size_t c = 0; c < columns_; ++c) {
+      if (places_[c].stride != stride_) os::prefetch_read(cell(c, slot));
+    }
+  }
+
+  std::byte* base_;
+  std::byte* records_;
+  std::size_t stride_;
+  std::size_t capacity_;
+  const ColumnPlace* places_;
+  std::size_t columns_;
+  bool large_ = false;
+};
+
+}  // namespace replay_buffer

@@ -1,0 +1,104 @@
+// Without replacement: every stored row once, in random order, then again in another order.
+//
+// An epoch is a pseudo-random permutation of the slots in use when it began, walked from front to
+// back; it takes no memory. Rows added meanwhile wait for the next epoch unless they take the place
+// of one not yet drawn. A batch that reaches the end of an epoch goes on into the next. The epochs
+// are this handle's own.
+#include <bit>
+#include <mutex>
+
+#include "core/sampler.h"
+#include "os/thread_lock.h"
+
+namespace replay_buffer {
+namespace {
+
+// A bijection of [0, n): a Feistel network on the next power of four, walked until it lands below n.
+class Permutation {
+ public:
+  Permutation() = default;
+  Permutation(std::size_t n, Random random) : n_(n) {
+    const auto bits = static_cast<unsigned>(std::bit_width(n > 1 ? n - 1 : 1));
+    half_ = (bits + 1) / 2;
+    for (std::uint64_t& key : keys_) key = random.next();
+  }
+
+  std::size_t size() const { return n_; }
+
+  std::size_t operator()(std::size_t i) const {
+    do {
+      i = shuffle(i);
+    } while (i >= n_);
+    return i;
+  }
+
+ private:
+  std::size_t shuffle(std::size_t x) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
+    std::uint64_t left = x >> half_;
+    std::uint64_t right = x & mask;
+    for (std::uint64_t key : keys_) {
+      const std::uint64_t f = Random(key, right).next() & mask;
+      const std::uint64_t next = left ^ f;
+      left = right;
+      right = next;
+    }
+    return static_cast<std::size_t>((left << half_) | right);
+  }
+
+  std::size_t n_ = 0;
+  unsigned half_ = 1;
+  std::uint64_t keys_[4] = {};
+};
+
+class EpochSampler final : public Sampler {
+ public:
+  explicit EpochSampler(const Ring& ring) : ring_(ring) {}
+
+  Mass draw(Random& random, std::span<Pick> picks) override {
+    const std::lock_guard guard(lock_);
+    for (Pick& pick : picks) {
+      if (!next(random, pick)) throw_not_enough(picks.size(), 0);
+    }
+    return {};
+  }
+
+  bool redraw(Random& random, Pick& pick, unsigned) override {
+    const std::lock_guard guard(lock_);
+    return next(random, pick);
+  }
+
+ private:
+  // The next committed row of the walk. False when a whole epoch holds none.
+  bool next(Random& random, Pick& pick) {
+    for (int begun = 0; begun < 2;) {
+      if (at_ == walk_.size()) {
+        walk_ = Permutation(ring_.blocks.used_slots(), Random(random.next(), 0));
+        at_ = 0;
+        ++begun;
+        if (walk_.size() == 0) return false;
+      }
+      while (at_ < walk_.size()) {
+        const std::size_t slot = walk_(at_++);
+        if (row_committed(ring_.rows.word(slot).load(std::memory_order_acquire))) {
+          pick = {slot, 0, 1};
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  const Ring& ring_;
+  os::SpinLock lock_;  // protects what follows
+  Permutation walk_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_epoch_sampler(const Ring& ring) {
+  return std::make_unique<EpochSampler>(ring);
+}
+
+}  // namespace replay_buffer

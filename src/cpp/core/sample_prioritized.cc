@@ -1,0 +1,76 @@
+// Prioritized, proportional: the total is cut into as many equal strata as the batch has rows, and
+// one point is drawn in each.
+#include "core/sampler.h"
+
+namespace replay_buffer {
+namespace {
+
+class PrioritizedSampler final : public Sampler {
+ public:
+  explicit PrioritizedSampler(const Ring& ring) : ring_(ring), tree_(ring.priorities->tree()) {}
+
+  Mass draw(Random& random, std::span<Pick> picks) override {
+    const double total = tree_.total();
+    if (!(total > 0)) return draw_equal(random, picks);
+    constexpr std::size_t kChunk = 64;
+    const double width = 1.0 / static_cast<double>(picks.size());
+    for (std::size_t from = 0; from < picks.size(); from += kChunk) {
+      const std::size_t n = picks.size() - from < kChunk ? picks.size() - from : kChunk;
+      double fractions[kChunk];
+      std::uint64_t leaves[kChunk];
+      Leaf found[kChunk];
+      for (std::size_t i = 0; i < n; ++i) {
+        fractions[i] = (static_cast<double>(from + i) + random.unit()) * width;
+      }
+      tree_.find({fractions, n}, leaves, found);
+      for (std::size_t i = 0; i < n; ++i) picks[from + i] = to_pick(leaves[i], found[i]);
+    }
+    return {total, lowest()};
+  }
+
+  bool redraw(Random& random, Pick& pick, unsigned attempt) override {
+    // Whatever has a priority may be held by a writer that was stopped: what is left is equal.
+    constexpr unsigned kGuesses = 1000;
+    if (attempt > kGuesses || !(tree_.total() > 0)) {
+      pick.mass = 1;
+      return draw_by_count(ring_, random, pick);
+    }
+    const double fraction[1] = {random.unit()};
+    std::uint64_t leaf = 0;
+    Leaf found;
+    tree_.find(fraction, &leaf, &found);
+    pick = to_pick(leaf, found);
+    return true;
+  }
+
+ private:
+  // A leaf that lost its value on the way becomes a pick that no row matches: it is drawn again.
+  static Pick to_pick(std::uint64_t leaf, Leaf found) {
+    if (leaf == Tree::kNone) return {0, Priorities::kGone, 0};
+    return {leaf, found.tag, found.value};
+  }
+
+  // Every priority is zero: all rows are equal.
+  Mass draw_equal(Random& random, std::span<Pick> picks) {
+    const std::size_t used = ring_.blocks.used_slots();
+    const std::size_t live = ring_.blocks.live_rows();
+    if (live == 0) throw_not_enough(picks.size(), 0);
+    for (Pick& pick : picks) pick = {used == 0 ? 0 : random.below(used), 0, 1};
+    return {static_cast<double>(live), 1};
+  }
+
+  double lowest() const {
+    return ring_.layout().has_lows() ? static_cast<double>(tree_.lowest()) : 0;
+  }
+
+  const Ring& ring_;
+  const Tree& tree_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_prioritized_sampler(const Ring& ring) {
+  return std::make_unique<PrioritizedSampler>(ring);
+}
+
+}  // namespace replay_buffer

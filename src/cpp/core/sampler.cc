@@ -1,0 +1,56 @@
+#include "core/sampler.h"
+
+#include <string>
+
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+
+std::unique_ptr<Sampler> make_sampler(const Ring& ring) {
+  switch (static_cast<SamplingStrategy>(ring.settings().strategy)) {
+    case SamplingStrategy::kPrioritized:
+      return make_prioritized_sampler(ring);
+    case SamplingStrategy::kRank:
+      return make_rank_sampler(ring);
+    case SamplingStrategy::kWithoutReplacement:
+      return make_epoch_sampler(ring);
+    case SamplingStrategy::kFifo:
+      return make_fifo_sampler(ring);
+    case SamplingStrategy::kLifo:
+      return make_lifo_sampler(ring);
+    case SamplingStrategy::kUniform:
+      break;
+  }
+  return make_uniform_sampler(ring);
+}
+
+void throw_not_enough(std::size_t wanted, std::size_t there) {
+  const std::string held = there == 0 ? "the buffer is empty" : "it holds " + std::to_string(there);
+  throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(wanted) + " rows: " + held);
+}
+
+bool draw_by_count(const Ring& ring, Random& random, Pick& pick) {
+  const Blocks& blocks = ring.blocks;
+  const std::size_t total = blocks.live_rows();
+  if (total == 0) return false;
+  std::size_t rank = random.below(total);
+  for (std::size_t b = 0; b < blocks.count(); ++b) {
+    const std::size_t here = blocks.fill(b).committed;
+    if (rank >= here) {
+      rank -= here;
+      continue;
+    }
+    const std::size_t first = b * blocks.block_rows();
+    for (std::size_t slot = first; slot < first + blocks.rows_in(b); ++slot) {
+      if (!row_committed(ring.rows.word(slot).load(std::memory_order_relaxed))) continue;
+      if (rank-- == 0) {
+        pick = {slot, 0, pick.mass};
+        return true;
+      }
+    }
+    break;  // rows went while they were counted; the caller tries again
+  }
+  return true;
+}
+
+}  // namespace replay_buffer

@@ -1,0 +1,59 @@
+// Samplers: how rows are chosen. One small interface, one file for each way of choosing.
+//
+// A sampler only chooses; the buffer copies what was chosen and asks again for a row that turned
+// out to be overwritten or half written. Samplers never change what is stored.
+//
+// Thread safety: draw() and redraw() may be called by any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/random.h"
+#include "core/ring.h"
+
+namespace replay_buffer {
+
+// A chosen row.
+struct Pick {
+  std::uint64_t slot = 0;
+  std::uint32_t lap = 0;  // 0: whichever committed row is there
+  float mass = 1;         // its share of the total, up to a factor common to the batch
+};
+
+// What importance weights need of a draw besides the masses.
+struct Mass {
+  double total = 0;   // P(i) = mass / total
+  double lowest = 0;  // the least mass a row can have; 0 when not known
+};
+
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+
+  // Chooses picks.size() rows. Throws kNotEnoughRows when the buffer cannot give that many.
+  virtual Mass draw(Random& random, std::span<Pick> picks) = 0;
+
+  // Chooses one row in place of `pick`, which is gone; `attempt` counts from 1 for the same place.
+  // Returns false when there is nothing to choose.
+  virtual bool redraw(Random& random, Pick& pick, unsigned attempt) = 0;
+};
+
+// The sampler of the ring's strategy. The ring must outlive it.
+std::unique_ptr<Sampler> make_sampler(const Ring& ring);
+
+std::unique_ptr<Sampler> make_uniform_sampler(const Ring& ring);
+std::unique_ptr<Sampler> make_prioritized_sampler(const Ring& ring);
+std::unique_ptr<Sampler> make_rank_sampler(const Ring& ring);
+std::unique_ptr<Sampler> make_epoch_sampler(const Ring& ring);
+std::unique_ptr<Sampler> make_fifo_sampler(const Ring& ring);
+std::unique_ptr<Sampler> make_lifo_sampler(const Ring& ring);
+
+// Exactly uniform over committed rows, however few there are: counts them first.
+bool draw_by_count(const Ring& ring, Random& random, Pick& pick);
+
+[[noreturn]] void throw_not_enough(std::size_t wanted, std::size_t there);
+
+}  // namespace replay_buffer

@@ -1,0 +1,42 @@
+// A writer: fills blocks of the ring, row after row.
+//
+// Thread safety: none; the holder serialises calls. Several writers may write at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/ring.h"
+
+namespace replay_buffer {
+
+class Writer {
+ public:
+  // The ring must outlive the writer.
+  Writer(const Ring& ring, Identity me) : ring_(ring), me_(me) {}
+  ~Writer() { close(); }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  // Writes n rows. Row i of column c is at columns[c] + i * bytes(c). `raws`, when not null, holds
+  // n raw priorities, each finite and >= 0 (checked by the caller). `ids`, when not null, gets the
+  // row ids. Every row is published when the call returns.
+  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+
+  // Seals the open block. The writer can go on; it then claims another.
+  void close();
+
+ private:
+  void claim();
+  void write_run(std::size_t n, const std::byte* const* columns, std::size_t from, const float* raws,
+                 std::int64_t* ids);
+
+  const Ring& ring_;
+  Identity me_;
+  bool open_ = false;
+  Claim claim_;
+  std::size_t cursor_ = 0;  // rows of the claim already written
+  std::uint64_t era_ = 0;
+};
+
+}  // namespace replay_buffer

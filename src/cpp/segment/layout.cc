@@ -1,0 +1,171 @@
+#include "segment/layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "replay_buffer/error.h"
+#include "segment/tree_shape.h"
+
+namespace replay_buffer {
+namespace {
+
+constexpr std::size_t kMaxSegmentBytes = std::size_t{1} << 46;
+
+[[noreturn]] void invalid(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Adds a section of n * size bytes and returns where it starts; refuses what cannot be addressed.
+std::size_t take(std::size_t& end, std::size_t n, std::size_t size, std::size_t alignment) {
+  const std::size_t at = round_up(end, alignment);
+  if (size != 0 && n > kMaxSegmentBytes / size) {
+    invalid("a buffer of this capacity and row size would need more than 64 TiB");
+  }
+  end = at + n * size;
+  if (end > kMaxSegmentBytes) {
+    invalid("a buffer of this capacity and row size would need more than 64 TiB");
+  }
+  return at;
+}
+
+// Blocks are large enough that claiming one is rare, small enough that a buffer has many.
+std::uint64_t choose_block_rows(std::uint64_t capacity) {
+  constexpr std::uint64_t kWantedBlocks = 64;
+  const std::uint64_t most = capacity > 16'000'000 ? 4096 : 1024;
+  std::uint64_t rows = 1;
+  while (rows * 2 <= most && rows * 2 * kWantedBlocks <= capacity) rows *= 2;
+  return rows;
+}
+
+void check_schema(const Schema& schema) {
+  if (schema.empty()) invalid("a schema needs at least one column");
+  if (schema.size() > kMaxColumns) {
+    invalid("a schema has at most " + std::to_string(kMaxColumns) + " columns, this one has " +
+            std::to_string(schema.size()));
+  }
+  std::set<std::string> seen;
+  for (const Column& c : schema) {
+    const std::string where = "column '" + c.name + "': ";
+    if (c.name.empty() || c.name.size() > kMaxNameBytes) {
+      invalid(where + "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+    }
+    if (!seen.insert(c.name).second) invalid(where + "the name is used twice");
+    if (dtype_bytes(c.dtype) == 0) invalid(where + "unknown dtype");
+    if (c.shape.size() > kMaxDimensions) {
+      invalid(where + "at most " + std::to_string(kMaxDimensions) + " dimensions");
+    }
+    std::uint64_t bytes = dtype_bytes(c.dtype);
+    for (std::uint64_t d : c.shape) {
+      if (d == 0) invalid(where + "a dimension of 0");
+      if (bytes > kMaxSegmentBytes / d) invalid(where + "one row would need more than 64 TiB");
+      bytes *= d;
+    }
+  }
+}
+
+void check_settings(const Settings& s) {
+  if (s.capacity == 0 || s.capacity > kMaxCapacity) {
+    invalid("capacity must be between 1 and 2^40 rows, not " + std::to_string(s.capacity));
+  }
+  if (s.block_rows == 0 || s.block_rows > s.capacity || s.block_rows > Fill::kMost) {
+    invalid("block_rows must be between 1 and the capacity (less than 2^24), not " +
+            std::to_string(s.block_rows));
+  }
+  if (s.strategy > static_cast<std::uint32_t>(SamplingStrategy::kLifo)) invalid("unknown strategy");
+  if (s.weights > static_cast<std::uint32_t>(WeightScale::kNone)) invalid("unknown weight scale");
+  if (!(s.beta >= 0 && std::isfinite(s.beta))) invalid("beta must be a finite number >= 0");
+  if (!(s.epsilon >= 0 && std::isfinite(s.epsilon))) invalid("epsilon must be a finite number >= 0");
+  if (s.max_times_sampled == 0) invalid("max_times_sampled must be at least 1");
+}
+
+}  // namespace
+
+bool Layout::has_priorities() const {
+  return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kPrioritized) ||
+         settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kRank);
+}
+
+bool Layout::has_lows() const {
+  return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kPrioritized) &&
+         settings.weights == static_cast<std::uint32_t>(WeightScale::kGlobalMax);
+}
+
+std::size_t Layout::rows_in(std::size_t block) const {
+  return std::min<std::size_t>(settings.block_rows, settings.capacity - block * settings.block_rows);
+}
+
+Settings make_settings(const BufferConfig& config, const Schema& schema) {
+  Settings s{};
+  s.capacity = config.capacity;
+  s.block_rows = config.block_rows != 0 ? config.block_rows : choose_block_rows(config.capacity);
+  s.strategy = static_cast<std::uint32_t>(config.strategy);
+  s.weights = static_cast<std::uint32_t>(config.weights);
+  s.cer = config.cer ? 1 : 0;
+  s.max_times_sampled = config.max_times_sampled;
+  s.beta = config.beta;
+  s.epsilon = config.epsilon;
+  s.seed = config.seed;
+  s.column_count = static_cast<std::uint32_t>(schema.size());
+  if (!(config.alpha >= 0 && std::isfinite(config.alpha))) {
+    invalid("alpha must be a finite number >= 0");
+  }
+  check_settings(s);
+  return s;
+}
+
+Layout plan_layout(const Settings& settings, const Schema& schema) {
+  check_settings(settings);
+  check_schema(schema);
+  Layout l{};
+  l.settings = settings;
+  l.schema = schema;
+  const std::size_t capacity = settings.capacity;
+  l.block_count = (capacity + settings.block_rows - 1) / settings.block_rows;
+
+  std::size_t end = sizeof(Header);
+  l.columns_at = take(end, schema.size(), sizeof(ColumnEntry), kLine);
+  l.owners_at = take(end, kOwnerCount, sizeof(Owner), kLine);
+  l.blocks_at = take(end, l.block_count, sizeof(Block), kLine);
+  l.fills_at = take(end, l.block_count, sizeof(std::uint64_t), kLine);
+  if (l.has_priorities()) {
+    l.raw_at = take(end, capacity, sizeof(float), kLine);
+    l.tree_at = take(end, TreeShape(capacity).nodes(), sizeof(std::uint64_t), 2 * kLine);
+  }
+  if (l.has_lows()) {
+    l.lows_at = take(end, TreeShape(capacity).inner_nodes(), sizeof(std::uint64_t), 2 * kLine);
+  }
+
+  // Wide elements first, so that only the end of a record is padded.
+  l.places.resize(schema.size());
+  std::size_t record = sizeof(std::uint64_t);
+  for (std::size_t width : {8U, 4U, 2U, 1U}) {
+    for (std::size_t i = 0; i < schema.size(); ++i) {
+      if (dtype_bytes(schema[i].dtype) != width || schema[i].bytes() > kPackedColumnBytes) continue;
+      l.places[i] = {record, 0, schema[i].bytes()};
+      record += schema[i].bytes();
+    }
+  }
+  l.record_bytes = record;
+  l.record_stride = round_up(record, sizeof(std::uint64_t));
+  l.records_at = take(end, capacity, l.record_stride, kPage);
+  for (std::size_t i = 0; i < schema.size(); ++i) {
+    l.row_bytes += schema[i].bytes();
+    ColumnPlace& place = l.places[i];
+    if (schema[i].bytes() <= kPackedColumnBytes) {
+      place.base += l.records_at;
+      place.stride = l.record_stride;
+    } else {
+      const std::size_t stride = round_up(schema[i].bytes(), kLine);
+      place = {take(end, capacity, stride, kPage), stride, schema[i].bytes()};
+    }
+  }
+  l.total_bytes = round_up(end, kPage);
+  return l;
+}
+
+}  // namespace replay_buffer

@@ -1,0 +1,215 @@
+// Every structure that processes share, and where each one lies in a segment.
+//
+//   0        Header          fixed: magic, version, Settings, checksum; then the live Counters
+//   ...      ColumnEntry[]   the schema
+//   ...      Owner[]         the process table
+//   ...      Block[]         one cache line per block
+//   ...      fills[]         u64 per block: how full it is
+//   ...      raw[]           f32 per row: raw priority            (prioritized, rank)
+//   ...      tree            u64 per node, 16-ary                 (prioritized, rank)
+//   ...      lows            u64 per inner node: least leaf       (prioritized with weights by global maximum)
+//   ...      records         row word and the small columns of a row, packed
+//   ...      arrays          one per large column
+//
+// The place of every section is a pure function of Settings and schema (plan_layout), so a segment
+// stores no offset that could be wrong: an opener recomputes them from its private copy of the header.
+// docs/internals/segment.md draws the same bytes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "replay_buffer/config.h"
+#include "replay_buffer/schema.h"
+
+namespace replay_buffer {
+
+inline constexpr std::uint64_t kMagic = 0x524642594c504552;  // "REPLYBFR", little endian
+inline constexpr std::uint32_t kFormatVersion = 1;
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kOwnerCount = 256;
+inline constexpr std::uint64_t kMaxCapacity = std::uint64_t{1} << 40;
+// A column of more bytes than this gets an array of its own.
+inline constexpr std::size_t kPackedColumnBytes = 1024;
+
+// ---------------------------------------------------------------------------------------- row word
+// [ id : 56 | flags : 6 | state : 2 ], the seqlock of a row. All zero is a row never written.
+enum class RowState : std::uint64_t { kEmpty = 0, kWriting = 1, kCommitted = 2 };
+
+constexpr std::uint64_t row_word(std::uint64_t id, RowState state, std::uint64_t flags = 0) {
+  return (id << 8) | (flags << 2) | static_cast<std::uint64_t>(state);
+}
+constexpr std::uint64_t row_id(std::uint64_t word) { return word >> 8; }
+constexpr bool row_committed(std::uint64_t word) {
+  return (word & 3) == static_cast<std::uint64_t>(RowState::kCommitted);
+}
+
+// -------------------------------------------------------------------------------------- block word
+// [ lap : 32 | epoch : 16 | owner : 14 | state : 2 ]
+// SEALED nobody writes in it; OPEN its owner does; REAPING its owner is dead, and the process named
+// by the word is mending it.
+enum class BlockState : std::uint64_t { kSealed = 0, kOpen = 1, kReaping = 2 };
+
+struct BlockWord {
+  std::uint32_t lap;
+  std::uint16_t epoch;
+  std::uint16_t owner;
+  BlockState state;
+
+  static constexpr BlockWord unpack(std::uint64_t w) {
+    return {static_cast<std::uint32_t>(w >> 32), static_cast<std::uint16_t>(w >> 16),
+            static_cast<std::uint16_t>((w >> 2) & 0x3fff), static_cast<BlockState>(w & 3)};
+  }
+  constexpr std::uint64_t pack() const {
+    return (std::uint64_t{lap} << 32) | (std::uint64_t{epoch} << 16) | (std::uint64_t{owner} << 2) |
+           static_cast<std::uint64_t>(state);
+  }
+};
+
+// A block's laps are counted from 1, so that a zeroed block is "sealed at lap 0, nothing in it".
+// Rows of two laps lie in a block while its owner overwrites it: `laps` says of both how their
+// streams are laid out (width) and which blocks come before and after in the same streams.
+struct alignas(kLine) Block {
+  struct Lap {
+    std::atomic<std::uint64_t> lap_width;  // lap : 32 | width : 32
+    std::atomic<std::uint64_t> previous;   // block sequence number + 1; 0 is none
+    std::atomic<std::uint64_t> next;       // likewise
+  };
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint64_t> taken;  // kFifo: lap : 32 | draws given out of this lap : 32
+  Lap laps[2];
+};
+
+// [ lap : 16 | written : 24 | committed : 24 ] for each block, stored by its holder: rows of that lap so
+// far (the lap's low bits), and committed rows of any lap.
+struct Fill {
+  std::uint16_t lap;
+  std::uint32_t written;
+  std::uint32_t committed;
+
+  static constexpr std::uint32_t kMost = (1U << 24) - 1;
+
+  static constexpr Fill unpack(std::uint64_t w) {
+    return {static_cast<std::uint16_t>(w >> 48), static_cast<std::uint32_t>((w >> 24) & kMost),
+            static_cast<std::uint32_t>(w & kMost)};
+  }
+  constexpr std::uint64_t pack() const {
+    return (std::uint64_t{lap} << 48) | (std::uint64_t{written} << 24) | committed;
+  }
+  // Rows written in `of`; 0 when the block is still at an earlier lap.
+  constexpr std::uint32_t written_in(std::uint32_t of) const {
+    return lap == static_cast<std::uint16_t>(of) ? written : 0;
+  }
+};
+
+// -------------------------------------------------------------------------------------------- header
+struct Settings {
+  std::uint64_t capacity;
+  std::uint64_t block_rows;
+  std::uint32_t strategy;
+  std::uint32_t weights;
+  std::uint32_t cer;
+  std::uint32_t max_times_sampled;
+  float beta;
+  float epsilon;
+  std::uint64_t seed;
+  std::uint32_t column_count;
+  std::uint32_t reserved[17];
+};
+
+struct alignas(kLine) Counters {
+  // Claiming. `head` is the sequence number of the next block to claim: block head % count, lap
+  // head / count + 1. `era` is the head at the last clear(); rows older than it are gone.
+  alignas(kLine) std::atomic<std::uint64_t> head;
+  std::atomic<std::uint64_t> era;
+  // Drawing. Calls of sample() so far: the counter of the generator.
+  alignas(kLine) std::atomic<std::uint64_t> draws;
+  std::atomic<std::uint64_t> rows_sampled;
+  // Priorities: read by every add and update, written seldom. Floats as bits.
+  alignas(kLine) std::atomic<std::uint32_t> alpha_bits;
+  std::atomic<std::uint32_t> max_raw_bits;
+  std::atomic<std::uint64_t> alpha_version;
+  alignas(kLine) std::atomic<std::uint64_t> updates_applied;
+  std::atomic<std::uint64_t> updates_stale;
+};
+
+struct Header {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t header_bytes;
+  std::uint64_t total_bytes;
+  std::uint64_t checksum;  // of everything above and of Settings and ColumnEntry[], this field as 0
+  Settings settings;
+  Counters counters;
+};
+
+struct ColumnEntry {
+  char name[kMaxNameBytes + 1];
+  std::uint32_t dtype;
+  std::uint32_t dimensions;
+  std::uint64_t shape[kMaxDimensions];
+  std::uint64_t limit;
+  std::uint64_t reserved[2];
+};
+
+// One process that has the segment mapped for writing.
+struct alignas(kLine) Owner {
+  std::atomic<std::uint32_t> epoch;  // grows each time the slot is taken
+  std::atomic<std::uint32_t> pid;
+  std::atomic<std::uint64_t> start_time;
+  std::atomic<std::uint64_t> pid_namespace;
+  std::atomic<std::uint64_t> rows_added;
+};
+
+static_assert(sizeof(Block) == kLine);
+static_assert(sizeof(Settings) == 128);
+static_assert(sizeof(Counters) == 4 * kLine);
+static_assert(sizeof(Header) == 7 * kLine && offsetof(Header, counters) == 3 * kLine);
+static_assert(sizeof(ColumnEntry) == 192);
+static_assert(sizeof(Owner) == kLine);
+static_assert(std::is_trivially_copyable_v<Settings> && std::is_trivially_copyable_v<ColumnEntry>);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+// ---------------------------------------------------------------------------------------- the layout
+// Where one column lies: address(row) = segment + base + row * stride.
+struct ColumnPlace {
+  std::size_t base;
+  std::size_t stride;
+  std::size_t bytes;
+};
+
+struct Layout {
+  Settings settings;
+  Schema schema;
+  std::size_t block_count;
+
+  std::size_t columns_at;
+  std::size_t owners_at;
+  std::size_t blocks_at;
+  std::size_t fills_at;
+  std::size_t raw_at;
+  std::size_t tree_at;
+  std::size_t lows_at;
+  std::size_t records_at;
+  std::size_t record_stride;
+  std::size_t record_bytes;  // of the stride, what holds something
+  std::vector<ColumnPlace> places;
+  std::size_t total_bytes;
+  std::size_t row_bytes;  // raw data of one row
+
+  bool has_priorities() const;
+  bool has_lows() const;
+  // Rows of block b: block_rows, fewer in the last one.
+  std::size_t rows_in(std::size_t block) const;
+};
+
+// The settings and layout of a new segment. Throws kInvalidArgument, naming what is wrong.
+Settings make_settings(const BufferConfig& config, const Schema& schema);
+Layout plan_layout(const Settings& settings, const Schema& schema);
+
+}  // namespace replay_buffer

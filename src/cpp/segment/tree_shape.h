@@ -1,0 +1,43 @@
+// The shape of a 16-ary tree over n leaves: how many nodes each level has and where it starts.
+#pragma once
+
+#include <cstddef>
+
+namespace replay_buffer {
+
+inline constexpr std::size_t kFanout = 16;
+
+// Level 0 holds the leaves; the last level holds one node, the root. Every level but the root is
+// padded to whole groups of 16, so that the children of any node are 16 words on two cache lines.
+class TreeShape {
+ public:
+  static constexpr std::size_t kMaxLevels = 12;  // 16^11 leaves and the root
+
+  explicit TreeShape(std::size_t leaves) {
+    std::size_t n = leaves;
+    for (;;) {
+      const bool root = levels_ > 0 && n == 1;
+      const std::size_t padded = root ? 1 : (n + kFanout - 1) / kFanout * kFanout;
+      start_[levels_] = nodes_;
+      size_[levels_] = padded;
+      nodes_ += padded;
+      ++levels_;
+      if (root) return;
+      n = padded / kFanout;
+    }
+  }
+
+  std::size_t levels() const { return levels_; }
+  std::size_t start(std::size_t level) const { return start_[level]; }
+  std::size_t size(std::size_t level) const { return size_[level]; }
+  std::size_t nodes() const { return nodes_; }
+  std::size_t inner_nodes() const { return nodes_ - size_[0]; }
+
+ private:
+  std::size_t levels_ = 0;
+  std::size_t nodes_ = 0;
+  std::size_t start_[kMaxLevels] = {};
+  std::size_t size_[kMaxLevels] = {};
+};
+
+}  // namespace replay_buffer
