@@ -144,9 +144,10 @@ void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* we
       break;
   }
   if (!(unit > 0)) unit = 1;
-  const auto scale = static_cast<float>(1 / unit);
+  const double scale = 1 / unit;
   for (std::size_t i = 0; i < picks.size(); ++i) {
-    weights[i] = beta == 0 ? 1.0F : std::pow(picks[i].mass * scale, -beta);
+    const auto relative = static_cast<float>(static_cast<double>(picks[i].mass) * scale);
+    weights[i] = beta == 0 ? 1.0F : std::pow(relative, -beta);
   }
 }
 

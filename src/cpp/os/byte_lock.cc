@@ -23,7 +23,7 @@ int call(const File& file, int command, struct flock& lock) {
 }
 
 struct flock one_byte(short type, std::uint64_t offset) {
-  struct flock lock {};  // l_pid has to be 0
+  struct flock lock{};  // l_pid has to be 0
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = static_cast<off_t>(offset);

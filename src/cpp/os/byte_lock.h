@@ -24,7 +24,8 @@ bool try_lock(const File& file, std::uint64_t offset);
 // Gives the lock up. Not an error when it was not held.
 void unlock(const File& file, std::uint64_t offset);
 
-// Whether another description than that of `file` holds the lock. Works on files opened for reading.
+// Whether another description than that of `file` holds the lock. Works on files opened for
+// reading.
 bool held_by_other(const File& file, std::uint64_t offset);
 
 }  // namespace replay_buffer::os::byte_lock

@@ -7,7 +7,8 @@
 namespace replay_buffer::os {
 
 // Never goes backwards. All processes of one machine read the same clock, so values may be compared
-// across processes; they mean nothing after a reboot, on another machine or in another time namespace.
+// across processes; they mean nothing after a reboot, on another machine or in another time
+// namespace.
 inline std::uint64_t monotonic_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::steady_clock::now().time_since_epoch())

@@ -91,22 +91,24 @@ std::string shared_memory_dir() {
   }
   const std::string directory = chosen;
   if (directory.front() != '/') {
-    throw Error(ErrorCode::kInvalidArgument, std::string(kVariable) +
-                                                 " must be an absolute path, and is \"" + directory +
-                                                 "\".");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        std::string(kVariable) + " must be an absolute path, and is \"" + directory + "\".");
   }
   if (!is_directory(directory)) {
-    throw Error(ErrorCode::kNotFound, std::string(kVariable) + " names " + directory +
-                                          ", which is not a directory.");
+    throw Error(ErrorCode::kNotFound,
+                std::string(kVariable) + " names " + directory + ", which is not a directory.");
   }
   return directory;
 }
 
 std::string shared_memory_path(const std::string& name) {
   if (!valid_name(name)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "The name of a shared segment is 1 to 200 characters of A-Z, a-z, 0-9, '.', '_' and "
-                "'-', and \"" + name + "\" is not.");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "The name of a shared segment is 1 to 200 characters of A-Z, a-z, 0-9, '.', '_' and "
+        "'-', and \"" +
+            name + "\" is not.");
   }
   return shared_memory_dir() + "/" + kSegmentPrefix + name;
 }

@@ -15,16 +15,16 @@ inline constexpr const char* kHiddenPrefix = ".replay_buffer.";
 // kInvalidArgument when the variable is not an absolute path.
 std::string shared_memory_dir();
 
-// The path of the segment called `name`, existing or not. Throws kInvalidArgument unless the name is
-// 1 to 200 characters of A-Z a-z 0-9 . _ -
+// The path of the segment called `name`, existing or not. Throws kInvalidArgument unless the name
+// is 1 to 200 characters of A-Z a-z 0-9 . _ -
 std::string shared_memory_path(const std::string& name);
 
 // Names of the segments that exist, of all users, sorted.
 std::vector<std::string> list_shared_memory();
 
 // Removes files that create_hidden() had to give a hidden name in `directory` and whose process was
-// killed: nobody holds a lock on them and nobody has written to them for a minute. Returns how many.
-// Makers keep theirs by holding File::lock_shared().
+// killed: nobody holds a lock on them and nobody has written to them for a minute. Returns how
+// many. Makers keep theirs by holding File::lock_shared().
 int remove_abandoned(const std::string& directory);
 
 }  // namespace replay_buffer::os

@@ -46,6 +46,7 @@ File::File(File&& other) noexcept
       access_(other.access_),
       identity_(std::exchange(other.identity_, {})),
       name_(std::exchange(other.name_, {})),
+      has_path_(other.has_path_),
       hidden_path_(std::exchange(other.hidden_path_, {})),
       hidden_generation_(other.hidden_generation_) {}
 
@@ -55,6 +56,7 @@ File& File::operator=(File&& other) noexcept {
   std::swap(access_, taken.access_);
   std::swap(identity_, taken.identity_);
   std::swap(name_, taken.name_);
+  std::swap(has_path_, taken.has_path_);
   std::swap(hidden_path_, taken.hidden_path_);
   std::swap(hidden_generation_, taken.hidden_generation_);
   return *this;
@@ -71,7 +73,7 @@ void File::close() noexcept {
   fd_ = -1;
 }
 
-File File::adopt(int fd, Access access, std::string name) {
+File File::adopt(int fd, Access access, std::string name, bool has_path) {
   // A program that closed its standard streams would write its messages into the file.
   if (fd >= 0 && fd <= 2) {
     const int higher = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -84,8 +86,8 @@ File File::adopt(int fd, Access access, std::string name) {
   if (::fstat(fd, &status) != 0) {
     const int error = errno;
     ::close(fd);
-    throw system_error(error, "Asking what descriptor " + std::to_string(fd) + " of " + name +
-                                  " is failed");
+    throw system_error(
+        error, "Asking what descriptor " + std::to_string(fd) + " of " + name + " is failed");
   }
   if (!S_ISREG(status.st_mode)) {
     ::close(fd);
@@ -96,16 +98,13 @@ File File::adopt(int fd, Access access, std::string name) {
   file.access_ = access;
   file.identity_ = identity_of(status);
   file.name_ = std::move(name);
+  file.has_path_ = has_path;
   return file;
 }
 
 File File::create_hidden(const std::string& directory, unsigned mode) {
   File file = create_unnamed(directory, mode);
-  if (!file) file = create_with_hidden_name(directory, mode);
-  if (::fchmod(file.fd_, static_cast<mode_t>(mode)) != 0) {
-    throw system_error(errno, "Setting the mode of " + file.name_ + " failed");
-  }
-  return file;
+  return file ? std::move(file) : create_with_hidden_name(directory, mode);
 }
 
 File File::create_with_hidden_name(const std::string& directory, unsigned mode) {
@@ -119,17 +118,24 @@ File File::create_with_hidden_name(const std::string& directory, unsigned mode) 
         ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode));
     if (fd < 0 && (errno == EEXIST || errno == EINTR)) continue;
     if (fd < 0) throw system_error(errno, "Creating a file in " + directory + " failed");
-    File file = adopt(fd, Access::kReadWrite, "a new file in " + directory);
+    File file = adopt(fd, Access::kReadWrite, "a new file in " + directory, false);
     file.hidden_path_ = path;
     file.hidden_generation_ = fork_generation();
+    file.set_mode(mode);
     return file;
+  }
+}
+
+void File::set_mode(unsigned mode) const {
+  if (::fchmod(fd_, static_cast<mode_t>(mode)) != 0) {
+    throw system_error(errno, "Setting the mode of " + name_ + " failed");
   }
 }
 
 File File::open(const std::string& path, Access access) {
   // Without O_NONBLOCK a pipe in the place of the file would hang the caller.
-  const int flags = (access == Access::kReadWrite ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK |
-                    O_NOCTTY;
+  const int flags =
+      (access == Access::kReadWrite ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   int fd;
   do {
     fd = ::open(path.c_str(), flags);
@@ -138,11 +144,11 @@ File File::open(const std::string& path, Access access) {
     throw Error(ErrorCode::kInvalidArgument, path + " is a directory, not a file.");
   }
   if (fd < 0) {
-    throw system_error(errno, "Opening " + path +
-                                  (access == Access::kReadWrite ? " for writing failed"
-                                                                : " for reading failed"));
+    throw system_error(
+        errno, "Opening " + path +
+                   (access == Access::kReadWrite ? " for writing failed" : " for reading failed"));
   }
-  return adopt(fd, access, path);
+  return adopt(fd, access, path, true);
 }
 
 File File::from_fd(int fd) {
@@ -150,13 +156,28 @@ File File::from_fd(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0) throw system_error(errno, "Using " + name + " failed");
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return adopt(fd, (flags & O_ACCMODE) == O_RDWR ? Access::kReadWrite : Access::kRead, name);
+  return adopt(fd, (flags & O_ACCMODE) == O_RDWR ? Access::kReadWrite : Access::kRead, name, false);
 }
 
 File File::dup() const {
   const int fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 3);
   if (fd < 0) throw system_error(errno, "Duplicating the descriptor of " + name_ + " failed");
-  return adopt(fd, access_, name_);
+  return adopt(fd, access_, name_, has_path_);
+}
+
+File File::reopen_path(Access access) const {
+  const std::string& path = hidden_path_.empty() ? name_ : hidden_path_;
+  if (!has_path_ && hidden_path_.empty()) return File();
+  File file;
+  try {
+    file = open(path, access);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+  }
+  if (!file || file.identity_ != identity_) return File();
+  file.name_ = name_;
+  file.has_path_ = has_path_;
+  return file;
 }
 
 bool File::intact() const noexcept {
@@ -184,8 +205,8 @@ void File::truncate(std::uint64_t bytes) {
     result = ::ftruncate(fd_, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
   if (result != 0) {
-    throw system_error(errno, "Setting the size of " + name_ + " to " + std::to_string(bytes) +
-                                  " bytes failed");
+    throw system_error(
+        errno, "Setting the size of " + name_ + " to " + std::to_string(bytes) + " bytes failed");
   }
 }
 

@@ -38,6 +38,8 @@ class File {
   // a hidden name that a kill may leave behind: see remove_abandoned() in directory.h.
   // `mode` is the exact permission, whatever the umask.
   static File create_hidden(const std::string& directory, unsigned mode = 0600);
+  // The second way of create_hidden(), which it takes by itself where it must.
+  static File create_with_hidden_name(const std::string& directory, unsigned mode = 0600);
 
   // Throws kNotFound when nothing is at `path`, kPermissionDenied when the system refuses, and
   // kInvalidArgument when it is not a regular file.
@@ -87,6 +89,7 @@ class File {
   // Gives a hidden file its path, atomically: whoever opens `path` sees the file as it is now.
   // Throws kAlreadyExists when something is there. The path must be on the file system of
   // the directory it was created in. Not durable until sync_directory().
+  // REQUIRES: made by create_hidden(), and not linked yet.
   void link(const std::string& path);
 
   // Exactly `bytes`, or throws: kCorrupt when the file ends before, kOutOfSpace.
@@ -104,8 +107,8 @@ class File {
   // independent of the locks of byte_lock.h, and belong to the description: a second one in the
   // same process is a stranger. An exclusive lock needs a file opened for writing (macOS).
   //
-  // Returns false when somebody holds the exclusive lock (any lock), and then the caller holds none,
-  // not even one it had before.
+  // Returns false when somebody holds the exclusive lock (any lock), and then the caller holds
+  // none, not even one it had before.
   bool try_lock_shared() const;
   bool try_lock_exclusive() const;
   // Tries again until `timeout` and then throws kTimeout.
@@ -122,19 +125,20 @@ class File {
 
  private:
   // Takes over `fd`, and remembers which file it is. Closes it when it throws.
-  static File adopt(int fd, Access access, std::string name);
-  // The two ways of create_hidden(); the first gives no file where the system does not have it.
+  static File adopt(int fd, Access access, std::string name, bool has_path);
+  // Gives no file where the system has none without a name.
   static File create_unnamed(const std::string& directory, unsigned mode);
-  static File create_with_hidden_name(const std::string& directory, unsigned mode);
-  void link_unnamed(const std::string& path) const;
+  void set_mode(unsigned mode) const;  // the umask takes its part from what open() is given
+  File reopen_path(Access access) const;
   void close() noexcept;
 
   int fd_ = -1;
   Access access_ = Access::kRead;
   FileIdentity identity_;
   std::string name_;
-  std::string hidden_path_;               // of create_with_hidden_name(), until link()
-  std::uint64_t hidden_generation_ = 0;   // only the process that made it may remove it
+  bool has_path_ = false;                // name_ is a path
+  std::string hidden_path_;              // of create_with_hidden_name(), until link()
+  std::uint64_t hidden_generation_ = 0;  // only the process that made it may remove it
 };
 
 }  // namespace replay_buffer::os

@@ -40,7 +40,8 @@ bool lock_whole(const File& file, int operation) {
 
 bool in_memory(int fd) {
   struct statfs status;
-  return ::fstatfs(fd, &status) == 0 && (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+  return ::fstatfs(fd, &status) == 0 &&
+         (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
 }
 
 // How many bytes the file can still get. The greatest number when there is no telling.
@@ -57,10 +58,20 @@ std::uint64_t free_bytes(int fd) {
 
 Error out_of_space(const std::string& name, std::uint64_t bytes, std::uint64_t missing,
                    std::uint64_t free) {
-  return Error(ErrorCode::kOutOfSpace,
-               "Allocating " + std::to_string(bytes) + " bytes for " + name + " needs " +
-                   std::to_string(missing) + " more bytes, but only " + std::to_string(free) +
-                   " are free there.");
+  return Error(ErrorCode::kOutOfSpace, "Allocating " + std::to_string(bytes) + " bytes for " +
+                                           name + " needs " + std::to_string(missing) +
+                                           " more bytes, but only " + std::to_string(free) +
+                                           " are free there.");
+}
+
+void link_unnamed(int fd, const std::string& path) {
+  if (::linkat(AT_FDCWD, descriptor_path(fd).c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) ==
+      0) {
+    return;
+  }
+  // Without /proc there is a way for the privileged.
+  if (errno == ENOENT && ::linkat(fd, "", AT_FDCWD, path.c_str(), AT_EMPTY_PATH) == 0) return;
+  throw system_error(errno, "Giving a new file the path " + path + " failed");
 }
 
 }  // namespace
@@ -70,7 +81,11 @@ File File::create_unnamed(const std::string& directory, unsigned mode) {
   do {
     fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, static_cast<mode_t>(mode));
   } while (fd < 0 && errno == EINTR);
-  if (fd >= 0) return adopt(fd, Access::kReadWrite, "a new file in " + directory);
+  if (fd >= 0) {
+    File file = adopt(fd, Access::kReadWrite, "a new file in " + directory, false);
+    file.set_mode(mode);
+    return file;
+  }
   // EISDIR: a kernel or file system that takes O_TMPFILE for an attempt to write the directory.
   if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) return File();
   throw system_error(errno, "Creating a file in " + directory + " failed");
@@ -79,11 +94,9 @@ File File::create_unnamed(const std::string& directory, unsigned mode) {
 File File::anonymous(std::uint64_t bytes) {
   const int fd = ::memfd_create("replay_buffer", MFD_CLOEXEC);
   if (fd < 0) throw system_error(errno, "Creating anonymous shared memory failed");
-  File file = adopt(fd, Access::kReadWrite, "anonymous shared memory");
+  File file = adopt(fd, Access::kReadWrite, "anonymous shared memory", false);
   // Made for everyone, which would let others open it through /proc.
-  if (::fchmod(file.fd_, 0600) != 0) {
-    throw system_error(errno, "Setting the mode of anonymous shared memory failed");
-  }
+  file.set_mode(0600);
   file.allocate(bytes);
   return file;
 }
@@ -95,14 +108,11 @@ File File::reopen(Access access) const {
     do {
       fd = ::open(descriptor_path(fd_).c_str(), flags);
     } while (fd < 0 && errno == EINTR);
-    if (fd >= 0) return adopt(fd, access, name_);
+    if (fd >= 0) return adopt(fd, access, name_, has_path_);
     if (errno != ENOENT) throw system_error(errno, "Opening " + name_ + " once more failed");
   }
   // Without the descriptor, or without /proc.
-  if (name_.find('/') != std::string::npos && ::access(name_.c_str(), F_OK) == 0) {
-    File file = open(name_, access);
-    if (file.identity_ == identity_) return file;
-  }
+  if (File file = reopen_path(access)) return file;
   throw Error(ErrorCode::kClosed, "The descriptor of " + name_ +
                                       " was closed by another part of the program, and no path "
                                       "leads to the file any more.");
@@ -120,8 +130,7 @@ void File::allocate(std::uint64_t bytes) {
   std::uint64_t piece = kLargestPiece;
   for (std::uint64_t done = 0; done < bytes;) {
     const std::uint64_t size = std::min(piece, bytes - done);
-    const int error =
-        ::posix_fallocate(fd_, static_cast<off_t>(done), static_cast<off_t>(size));
+    const int error = ::posix_fallocate(fd_, static_cast<off_t>(done), static_cast<off_t>(size));
     if (error == 0) {
       done += size;
     } else if (error == EINTR) {
@@ -130,25 +139,15 @@ void File::allocate(std::uint64_t bytes) {
       const std::uint64_t free = free_bytes(fd_);
       static_cast<void>(::ftruncate(fd_, before.st_size));
       if (code_of(error) == ErrorCode::kOutOfSpace) throw out_of_space(name_, bytes, missing, free);
-      throw system_error(error, "Allocating " + std::to_string(bytes) + " bytes for " + name_ +
-                                    " failed");
+      throw system_error(error,
+                         "Allocating " + std::to_string(bytes) + " bytes for " + name_ + " failed");
     }
   }
 }
 
-void File::link_unnamed(const std::string& path) const {
-  if (::linkat(AT_FDCWD, descriptor_path(fd_).c_str(), AT_FDCWD, path.c_str(),
-               AT_SYMLINK_FOLLOW) == 0) {
-    return;
-  }
-  // Without /proc there is a way for the privileged.
-  if (errno == ENOENT && ::linkat(fd_, "", AT_FDCWD, path.c_str(), AT_EMPTY_PATH) == 0) return;
-  throw system_error(errno, "Giving a new file the path " + path + " failed");
-}
-
 void File::link(const std::string& path) {
   if (hidden_path_.empty()) {
-    link_unnamed(path);
+    link_unnamed(fd_, path);
   } else if (::renameat2(AT_FDCWD, hidden_path_.c_str(), AT_FDCWD, path.c_str(),
                          RENAME_NOREPLACE) != 0) {
     // EINVAL: not on this file system. A second name does as well, for the moment of two names.
@@ -159,6 +158,7 @@ void File::link(const std::string& path) {
   }
   hidden_path_.clear();
   name_ = path;
+  has_path_ = true;
 }
 
 bool File::try_lock_shared() const { return lock_whole(*this, LOCK_SH | LOCK_NB); }

@@ -3,8 +3,8 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/param.h>
 #include <sys/mount.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,12 +18,12 @@ namespace replay_buffer::os {
 
 namespace {
 
-// flock() and byte-range locks exclude one another on macOS, so the lock of the whole file is a lock
-// of one byte too, beyond any that a segment has.
+// flock() and byte-range locks exclude one another on macOS, so the lock of the whole file is a
+// lock of one byte too, beyond any that a segment has.
 constexpr off_t kWholeFileByte = off_t{1} << 62;
 
 bool lock_whole(const File& file, short type) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = kWholeFileByte;
@@ -63,17 +63,11 @@ File File::anonymous(std::uint64_t bytes) {
 }
 
 File File::reopen(Access access) const {
-  const std::string& path = hidden_path_.empty() ? name_ : hidden_path_;
-  if (path.find('/') != std::string::npos && ::access(path.c_str(), F_OK) == 0) {
-    File file = open(path, access);
-    if (file.identity_ == identity_) {
-      file.name_ = name_;
-      return file;
-    }
-  }
+  if (File file = reopen_path(access)) return file;
   throw Error(ErrorCode::kSystem,
-              "Opening " + name_ + " once more is not possible on this system, because no path leads "
-              "to it.");
+              "Opening " + name_ +
+                  " once more is not possible on this system, because no path leads "
+                  "to it.");
 }
 
 void File::allocate(std::uint64_t bytes) {
@@ -91,14 +85,14 @@ void File::allocate(std::uint64_t bytes) {
       result = ::fcntl(fd_, F_PREALLOCATE, &request);
     } while (result != 0 && errno == EINTR);
     if (result != 0 && code_of(errno) == ErrorCode::kOutOfSpace) {
-      throw Error(ErrorCode::kOutOfSpace,
-                  "Allocating " + std::to_string(bytes) + " bytes for " + name_ + " needs " +
-                      std::to_string(missing) + " more bytes, but only " +
-                      std::to_string(free_bytes(fd_)) + " are free there.");
+      throw Error(ErrorCode::kOutOfSpace, "Allocating " + std::to_string(bytes) + " bytes for " +
+                                              name_ + " needs " + std::to_string(missing) +
+                                              " more bytes, but only " +
+                                              std::to_string(free_bytes(fd_)) + " are free there.");
     }
     if (result != 0) {
-      throw system_error(errno, "Allocating " + std::to_string(bytes) + " bytes for " + name_ +
-                                    " failed");
+      throw system_error(errno,
+                         "Allocating " + std::to_string(bytes) + " bytes for " + name_ + " failed");
     }
   }
   if (static_cast<std::uint64_t>(before.st_size) < bytes) truncate(bytes);
@@ -114,6 +108,7 @@ void File::link(const std::string& path) {
   }
   hidden_path_.clear();
   name_ = path;
+  has_path_ = true;
 }
 
 bool File::try_lock_shared() const { return lock_whole(*this, F_RDLCK); }

@@ -44,7 +44,8 @@ std::uint64_t free_in_group(const std::string& group) {
   if (limit == kUnknown || used == kUnknown) return kUnknown;
   const std::uint64_t file = value_of(group + "/memory.stat", "file");
   const std::uint64_t shared = value_of(group + "/memory.stat", "shmem");
-  const std::uint64_t cache = file == kUnknown || shared == kUnknown ? 0 : file - std::min(file, shared);
+  const std::uint64_t cache =
+      file == kUnknown || shared == kUnknown ? 0 : file - std::min(file, shared);
   const std::uint64_t fixed = used - std::min(used, cache);
   return limit - std::min(limit, fixed);
 }

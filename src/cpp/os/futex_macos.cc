@@ -10,8 +10,9 @@
 
 #include "os/futex.h"
 
-// Of <os/os_sync_wait_on_address.h> and <os/clock.h> in the SDK of macOS 14.4. Declared here, weakly,
-// so that the library builds with an older SDK and loads on an older system, where they are null.
+// Of <os/os_sync_wait_on_address.h> and <os/clock.h> in the SDK of macOS 14.4. Declared here,
+// weakly, so that the library builds with an older SDK and loads on an older system, where they are
+// null.
 extern "C" {
 int os_sync_wait_on_address_with_timeout(void* address, uint64_t value, size_t size, uint32_t flags,
                                          uint32_t clock, uint64_t timeout_ns)
@@ -24,8 +25,8 @@ namespace replay_buffer::os::futex {
 
 namespace {
 
-constexpr uint32_t kShared = 1;               // OS_SYNC_WAIT_ON_ADDRESS_SHARED, and of wake
-constexpr uint32_t kMachAbsoluteTime = 32;    // OS_CLOCK_MACH_ABSOLUTE_TIME
+constexpr uint32_t kShared = 1;             // OS_SYNC_WAIT_ON_ADDRESS_SHARED, and of wake
+constexpr uint32_t kMachAbsoluteTime = 32;  // OS_CLOCK_MACH_ABSOLUTE_TIME
 constexpr std::chrono::nanoseconds kPollSlice = std::chrono::milliseconds(1);
 
 // Before macOS 14.4: looks again after a slice; nobody needs to wake it.
@@ -35,7 +36,8 @@ Result poll(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
   for (;;) {
     const auto left = end - std::chrono::steady_clock::now();
     if (left.count() <= 0) return Result::kTimeout;
-    const timespec slice{0, static_cast<long>(std::min<long long>(left.count(), kPollSlice.count()))};
+    const timespec slice{0,
+                         static_cast<long>(std::min<long long>(left.count(), kPollSlice.count()))};
     if (::nanosleep(&slice, nullptr) != 0) return Result::kInterrupted;
     if (word.load(std::memory_order_acquire) != expected) return Result::kWoken;
   }
@@ -52,7 +54,8 @@ Result wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
   if (word.load(std::memory_order_acquire) != expected) return Result::kWoken;
   if (timeout.count() <= 0) return Result::kTimeout;
   if (os_sync_wait_on_address_with_timeout == nullptr) return poll(word, expected, timeout);
-  if (os_sync_wait_on_address_with_timeout(address_of(word), expected, 4, kShared, kMachAbsoluteTime,
+  if (os_sync_wait_on_address_with_timeout(address_of(word), expected, 4, kShared,
+                                           kMachAbsoluteTime,
                                            static_cast<uint64_t>(timeout.count())) >= 0) {
     return Result::kWoken;
   }

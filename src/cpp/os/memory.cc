@@ -23,7 +23,9 @@ std::size_t page_size() {
   return size;
 }
 
-std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 std::byte* map_private(std::size_t bytes, void* at = nullptr) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -76,7 +78,8 @@ Mapping::~Mapping() {
 Mapping Mapping::reserve(std::size_t bytes, bool huge) {
   watch_forks();
   if (bytes == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "A reservation of memory needs a size, and 0 was given.");
+    throw Error(ErrorCode::kInvalidArgument,
+                "A reservation of memory needs a size, and 0 was given.");
   }
   if (bytes > SIZE_MAX / 2) {
     throw Error(ErrorCode::kOutOfSpace, "Reserving " + std::to_string(bytes) +
@@ -114,10 +117,10 @@ Mapping Mapping::map(const File& file, std::size_t bytes, Access access) {
 
 void Mapping::check_range(const char* call, std::size_t offset, std::size_t bytes) const {
   if (offset <= size_ && bytes <= size_ - offset) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              std::string(call) + " of " + std::to_string(bytes) + " bytes at offset " +
-                  std::to_string(offset) + " leaves a mapping of " + std::to_string(size_) +
-                  " bytes.");
+  throw Error(ErrorCode::kInvalidArgument, std::string(call) + " of " + std::to_string(bytes) +
+                                               " bytes at offset " + std::to_string(offset) +
+                                               " leaves a mapping of " + std::to_string(size_) +
+                                               " bytes.");
 }
 
 void Mapping::sync(std::size_t offset, std::size_t bytes) const {
@@ -138,8 +141,7 @@ void Mapping::discard(std::size_t offset, std::size_t bytes) const {
   }
   if (bytes == 0) return;
   // The last page belongs to us alone, so it goes whole when the range reaches the end.
-  const std::size_t end =
-      offset + bytes == size_ ? round_up(size_, page_size()) : offset + bytes;
+  const std::size_t end = offset + bytes == size_ ? round_up(size_, page_size()) : offset + bytes;
   const std::size_t first_page = round_up(offset, page_size());
   const std::size_t last_page = end / page_size() * page_size();
   if (first_page >= last_page) {
@@ -169,8 +171,8 @@ std::size_t Mapping::resident_bytes() const {
   for (std::size_t at = 0; at < size_; at += step) {
     const std::size_t bytes = std::min(step, size_ - at);
     if (::mincore(data_ + at, bytes, present) != 0) {
-      throw system_error(errno, "Asking which of " + std::to_string(size_) +
-                                    " bytes are in memory failed");
+      throw system_error(
+          errno, "Asking which of " + std::to_string(size_) + " bytes are in memory failed");
     }
     const std::size_t n_pages = round_up(bytes, page_size()) / page_size();
     n_resident += static_cast<std::size_t>(

@@ -50,7 +50,8 @@ ProcessIdentity self() {
     cache.valid.store(valid, std::memory_order_release);
     return found;
   }
-  return {cache.pid.load(std::memory_order_relaxed), cache.start_time.load(std::memory_order_relaxed),
+  return {cache.pid.load(std::memory_order_relaxed),
+          cache.start_time.load(std::memory_order_relaxed),
           cache.pid_namespace.load(std::memory_order_relaxed)};
 }
 

@@ -27,9 +27,8 @@ ErrorCode code_of(int error) noexcept {
 }
 
 Error system_error(int error, const std::string& sentence) {
-  return Error(code_of(error),
-               sentence + ": " + std::system_category().message(error) + " (errno " +
-                   std::to_string(error) + ").");
+  return Error(code_of(error), sentence + ": " + std::system_category().message(error) +
+                                   " (errno " + std::to_string(error) + ").");
 }
 
 }  // namespace replay_buffer::os

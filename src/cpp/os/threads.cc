@@ -52,7 +52,8 @@ std::atomic<Pool*> current{nullptr};
 
 Pool* pool_of_this_process() noexcept {
   Pool* pool = current.load(std::memory_order_acquire);
-  if (pool != nullptr && pool->generation == fork_generation()) [[likely]] return pool;
+  if (pool != nullptr && pool->generation == fork_generation()) [[likely]]
+    return pool;
   watch_forks();
   Pool* fresh = new (std::nothrow) Pool(pool);
   if (fresh == nullptr) return nullptr;

@@ -118,7 +118,7 @@ struct Settings {
   float epsilon;
   std::uint64_t seed;
   std::uint32_t column_count;
-  std::uint32_t reserved[17];
+  std::uint32_t reserved[19];
 };
 
 struct alignas(kLine) Counters {
