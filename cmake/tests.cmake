@@ -25,4 +25,4 @@ add_executable(replay_tests ${sources})
 target_link_libraries(replay_tests PRIVATE replay_buffer GTest::gtest_main replay_warnings)
 # Tests are listed when ctest runs, not when the binary is linked, so that the environment in which
 # ctest is started (sanitizer options, address randomisation off) holds for the listing too.
-gtest_discover_tests(replay_tests DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
+gtest_discover_tests(replay_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
