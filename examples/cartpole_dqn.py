@@ -1,13 +1,13 @@
 """Solve CartPole with double DQN: actor threads fill one replay buffer, a learner samples it.
 
 Everything but the buffer is in this file and needs NumPy only: the environment, the network with
-its backward pass, Adam, the actors, the learner. Matplotlib, if installed, draws the learning curve.
+its backward pass, Adam, the actors, the learner. Matplotlib, if installed, draws the curve.
 
     python examples/cartpole_dqn.py [--seed 0] [--prioritized] [--budget 200000] [--out out/demo]
 
 Exit status: 0 when solved (a mean return of 475 or more over 20 greedy episodes, and again over 100
-further ones), 1 when the budget of environment steps was spent first. The operating system schedules
-the threads, so two runs with the same seed are alike but not identical.
+further ones), 1 when the budget of environment steps was spent first. The operating system
+schedules the threads, so two runs with the same seed are alike but not identical.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Settings:
     target_rate: float = 0.02  # Polyak averaging of the target network, per update
     publish_every: int = 10  # updates between two policies handed to the actors
 
-    evaluate_every: int = 500  # updates
+    evaluate_every: int = 250  # updates
     evaluation_episodes: int = 20
     confirmation_episodes: int = 100
     solved_at: float = 475.0
@@ -171,7 +171,8 @@ class Network:
                 upstream *= x > 0.0  # the ReLU that made x let only these through
 
     def greedy(self, observation: Floats) -> Integers:
-        return np.argmax(self.forward(observation), axis=1)
+        best: Integers = np.argmax(self.forward(observation), axis=1)
+        return best
 
 
 class Adam:
@@ -343,7 +344,7 @@ class Learner:
 class Progress:
     """On stderr: a bar that redraws itself on a terminal, a line every few seconds elsewhere."""
 
-    WIDTH = 30
+    WIDTH = 20
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -361,7 +362,7 @@ class Progress:
         line = (
             f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] "
             f"return {mean_return:5.1f}/{self._settings.solved_at:.0f}  "
-            f"{now - self._started:4.0f} s  {pace.steps:7,} steps  {pace.updates:7,} updates  "
+            f"{now - self._started:4.0f} s  {pace.steps:7,} steps  "
             f"epsilon {self._settings.epsilon(pace.steps):.2f}"
         )
         if self._live:
@@ -462,6 +463,8 @@ def report(settings: Settings, outcome: Outcome, buffer: ReplayBuffer) -> None:
     print(f"\n{'latency in microseconds':<28}{'calls':>9}", end="")
     print("".join(f"{name:>10}" for name in ("p50", "p90", "p99", "max")))
     for name, durations in rows.items():
+        if not durations:
+            continue
         marks = np.percentile(durations, (50, 90, 99, 100)) / 1e3
         print(f"  {name:<26}{len(durations):>9,}" + "".join(f"{mark:10,.2f}" for mark in marks))
     print("While training, a call's time includes its wait for the interpreter lock, which actors")
@@ -470,7 +473,6 @@ def report(settings: Settings, outcome: Outcome, buffer: ReplayBuffer) -> None:
 
 def write_curve(settings: Settings, outcome: Outcome, folder: Path) -> None:
     """Write learning_curve.csv and, where Matplotlib is installed, learning_curve.png."""
-    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "learning_curve.csv", "w", newline="") as file:
         table = csv.writer(file)
         table.writerow(("environment_steps", "seconds", "mean_return", "min_return", "max_return"))
@@ -512,7 +514,7 @@ def write_curve(settings: Settings, outcome: Outcome, folder: Path) -> None:
     axes.set(xlim=(0, None), ylim=(0, 520))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.92))
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     figure.savefig(folder / "learning_curve.png", dpi=120)
     print(f"\nlearning curve: {folder / 'learning_curve.png'}")
 
@@ -524,6 +526,9 @@ def main() -> int:
     parser.add_argument("--prioritized", action="store_true", help="sample by TD error")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the curve")
     options = parser.parse_args()
+    if options.seed < 0 or options.budget < 1:
+        parser.error("--seed must be 0 or more and --budget 1 or more")
+    options.out.mkdir(parents=True, exist_ok=True)  # better to fail now than after the training
     settings = Settings(options.seed, options.budget, options.prioritized)
 
     config = BufferConfig(
@@ -542,8 +547,8 @@ def main() -> int:
     if not outcome.solved:
         best = max((float(e.returns.mean()) for e in outcome.evaluations), default=0.0)
         print(
-            f"NOT solved within {settings.budget:,} environment steps: best mean return {best:.1f}, "
-            f"needed {settings.solved_at:.0f}. Try a larger --budget or another --seed.",
+            f"NOT solved within {settings.budget:,} environment steps: best mean return {best:.1f}"
+            f", needed {settings.solved_at:.0f}. Try a larger --budget or another --seed.",
             file=sys.stderr,
         )
     return 0 if outcome.solved else 1
