@@ -36,6 +36,12 @@ float Priorities::alpha() const {
   return std::bit_cast<float>(counters_.alpha_bits.load(std::memory_order_acquire));
 }
 
+float Priorities::raw_of(std::int64_t id) const {
+  const auto number = static_cast<std::uint64_t>(id);
+  const bool there = id >= 0 && tree_.leaf(number % capacity_).tag == number / capacity_ + 1;
+  return there ? raw(number % capacity_) : std::numeric_limits<float>::quiet_NaN();
+}
+
 float Priorities::weigh(float raw) const {
   const float base = raw + epsilon_;
   const float weight = std::pow(base, alpha());

@@ -34,6 +34,8 @@ class Priorities {
   float alpha() const;
   float raw(std::size_t slot) const { return raw_[slot].load(std::memory_order_relaxed); }
 
+  // The raw priority of a row by id; NaN when the row is gone.
+  float raw_of(std::int64_t id) const;
   const Tree& tree() const { return tree_; }
 
   // Gives a freshly committed row its priority. Ancestors follow with refresh().

@@ -28,6 +28,7 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   fill.written += static_cast<std::uint32_t>(n);
   cursor_ += n;
   ring_.blocks.set_fill(claim_.block, fill);
+  ring_.segment->owners()[me_.owner].rows_added.fetch_add(n, std::memory_order_relaxed);
   if (ring_.priorities) {
     const float most = raws != nullptr ? 0 : ring_.priorities->max_raw();
     for (std::size_t i = 0; i < n; ++i) {

@@ -42,8 +42,9 @@ class Mapping {
   // REQUIRES: made by reserve(); no other thread uses the range meanwhile.
   void discard(std::size_t offset, std::size_t bytes) const;
 
-  // How much of the range is in memory now: for reserve(), what has been touched; for map(), what
-  // the system holds of the file, whoever brought it in. Costs some 5 ns per page.
+  // How much of the range is in memory now and has been touched: for reserve() by this process, for
+  // map() by anybody. Shared memory that was allocated and not yet touched does not count, although
+  // it is taken. Costs some 5 ns per page.
   std::size_t resident_bytes() const;
 
  private:

@@ -1,0 +1,1 @@
+"""The workloads, a file for each kind; see `workload.py`."""

@@ -1,0 +1,70 @@
+// Columns as Python sees them: which NumPy arrays hold them, and which values can be taken as they are.
+//
+// Everything here works with the GIL held and sets no Python exception: a value that is not exactly
+// what a column stores is reported as such, and the caller leaves it to the converting slow path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "python/numpy_api.h"
+#include "replay_buffer/schema.h"
+
+namespace replay_buffer::python {
+
+// What NumPy needs to know of one column.
+struct ColumnType {
+  DType dtype;
+  int numpy_type;
+  int dimensions;
+  npy_intp shape[kMaxDimensions + 1];  // [0] is left for the batch
+  std::size_t elements;
+  std::size_t bytes;
+  std::uint64_t limit;
+};
+
+ColumnType column_type(const Column& column);
+
+// A key of a row: a column, or a dict of further keys. Keys are interned strings that live as long
+// as the interpreter.
+struct Field {
+  PyObject* key = nullptr;
+  int column = -1;
+  std::vector<Field> children;
+};
+
+// The fields of a schema whose names are paths ("obs/pixels"), in the order of first appearance.
+std::vector<Field> make_fields(const Schema& schema);
+
+// Room for values that have to be converted on their way: scalars and small float64 vectors.
+class Scratch {
+ public:
+  // 8-byte aligned, or null when there is no more room.
+  std::byte* take(std::size_t bytes) {
+    const std::size_t size = (bytes + 7) & ~std::size_t{7};
+    if (size > sizeof(room_) - used_) return nullptr;
+    std::byte* at = room_ + used_;
+    used_ += size;
+    return at;
+  }
+
+ private:
+  std::size_t used_ = 0;
+  alignas(8) std::byte room_[4096];
+};
+
+// The bytes of one value of a column, or null when it needs the slow path. They are the value's own
+// or lie in `scratch`.
+const std::byte* read_value(PyObject* value, const ColumnType& type, Scratch& scratch);
+
+// The bytes of n values in an array whose first dimension is n; n < 0 is set from the array.
+const std::byte* read_values(PyObject* value, const ColumnType& type, npy_intp& n);
+
+// The bytes of an array that a batch of n rows can be written into, or null.
+std::byte* writable_values(PyObject* value, const ColumnType& type, npy_intp n);
+
+// A new array for n rows; null with MemoryError set.
+PyObject* new_values(const ColumnType& type, npy_intp n);
+
+}  // namespace replay_buffer::python

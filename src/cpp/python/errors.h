@@ -1,0 +1,16 @@
+// Turns the core's errors into Python's: the code chooses the class in replay_buffer.errors.
+#pragma once
+
+#include <Python.h>
+
+#include "replay_buffer/error.h"
+
+namespace replay_buffer::python {
+
+// Sets the Python exception for `error`. Call with the GIL.
+void set_error(const Error& error);
+
+// For `catch (...)` in a function called by Python: sets the exception of what is being handled.
+void set_current_error();
+
+}  // namespace replay_buffer::python

@@ -1,0 +1,79 @@
+// The Python object around a buffer: _core.Buffer.
+//
+// A handle is empty until its schema is known (settle) and again after close(); then every call
+// goes to the Python class, which knows what to do or say. All access is with the GIL; a call that
+// releases it keeps the buffer alive with a reference of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/buffer.h"
+#include "python/columns.h"
+
+namespace replay_buffer::python {
+
+struct Handle {
+  std::shared_ptr<Buffer> buffer;
+  std::vector<ColumnType> types;
+  std::vector<Field> fields;
+  float beta = 0;                    // used when there is no schedule
+  PyObject* beta_schedule = nullptr; // callable(draws so far) -> beta; owned
+
+  ~Handle() { Py_XDECREF(beta_schedule); }
+
+  bool weighted() const { return buffer->ring().priorities.has_value(); }
+};
+
+// The handle inside a Python object of class _core.Buffer or a subclass.
+Handle& handle_of(PyObject* self);
+
+// Strings used as keys and keyword names, interned once at import.
+struct Names {
+  PyObject* indices;
+  PyObject* weights;
+  PyObject* batch_size;
+  PyObject* out;
+  PyObject* beta;
+  PyObject* priority;
+  PyObject* slow_add;
+  PyObject* slow_add_batch;
+  PyObject* slow_sample;
+  PyObject* slow_update;
+};
+extern Names names;
+
+// Makes arrays for n rows of `fields`, puts them into the dict `batch` under their keys and their
+// memory into `columns`. False with an exception set.
+bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
+                 std::byte** columns);
+
+// Calls self.<method>(*args, **kwargs) with the arguments of a vector call.
+PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
+                    PyObject* kwnames);
+
+// Work of more bytes than this is done without the GIL.
+inline constexpr std::size_t kReleaseBytes = 32 * 1024;
+
+// Releases the GIL for a scope when `yes`.
+class MaybeRelease {
+ public:
+  explicit MaybeRelease(bool yes) : state_(yes ? PyEval_SaveThread() : nullptr) {}
+  ~MaybeRelease() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  MaybeRelease(const MaybeRelease&) = delete;
+  MaybeRelease& operator=(const MaybeRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// The methods that have to be fast. What is not plain goes to the slow method of the Python class.
+PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                               PyObject* kwnames);
+
+}  // namespace replay_buffer::python

@@ -1,0 +1,259 @@
+// The Python module replay_buffer._core: private; the package in src/replay_buffer is its face.
+#define REPLAY_IMPORT_NUMPY
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "os/process.h"
+#include "python/errors.h"
+#include "python/handle.h"
+
+namespace nb = nanobind;
+
+namespace replay_buffer::python {
+
+Names names;
+
+Handle& handle_of(PyObject* self) { return *nb::inst_ptr<Handle>(nb::handle(self)); }
+
+PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
+                    PyObject* kwnames) {
+  const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  std::vector<PyObject*> all;
+  all.push_back(self);
+  all.insert(all.end(), args, args + nargs + keywords);
+  return PyObject_VectorcallMethod(method, all.data(), static_cast<std::size_t>(nargs) + 1, kwnames);
+}
+
+namespace {
+
+void intern_names() {
+  names.indices = PyUnicode_InternFromString("indices");
+  names.weights = PyUnicode_InternFromString("weights");
+  names.batch_size = PyUnicode_InternFromString("batch_size");
+  names.out = PyUnicode_InternFromString("out");
+  names.beta = PyUnicode_InternFromString("beta");
+  names.priority = PyUnicode_InternFromString("priority");
+  names.slow_add = PyUnicode_InternFromString("_slow_add");
+  names.slow_add_batch = PyUnicode_InternFromString("_slow_add_batch");
+  names.slow_sample = PyUnicode_InternFromString("_slow_sample");
+  names.slow_update = PyUnicode_InternFromString("_slow_update_priorities");
+}
+
+PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
+}
+
+// clang-format off
+PyMethodDef hot_methods[] = {
+    {"add", as_method(py_add), METH_FASTCALL | METH_KEYWORDS,
+     "Add one row: one value per column, in the order of the schema, or by name. Returns its row id.\n\n"
+     "`priority` sets its raw priority (prioritized buffers); without it a row gets the largest so far."},
+    {"add_batch", as_method(py_add_batch), METH_FASTCALL | METH_KEYWORDS,
+     "Add n rows: like add(), with a leading dimension n. Returns an int64 array of row ids."},
+    {"sample", as_method(py_sample), METH_FASTCALL | METH_KEYWORDS,
+     "Draw a batch: a dict of arrays, one per column, `indices` (row ids) and, if prioritized, `weights`.\n\n"
+     "sample(batch_size, *, out=None, beta=None). With `out` the arrays of an earlier batch are filled."},
+    {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
+     "Set the priorities of rows to the magnitude of their TD errors. Returns how many rows were still there.\n\n"
+     "update_priorities(ids, td_errors). Nothing is changed when a value is NaN or infinite."},
+    {nullptr, nullptr, 0, nullptr},
+};
+// clang-format on
+
+PyType_Slot buffer_slots[] = {{Py_tp_methods, hot_methods}, {0, nullptr}};
+
+using ColumnArgument = std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
+
+Schema to_schema(const std::vector<ColumnArgument>& columns) {
+  Schema schema;
+  for (const auto& [name, dtype, shape, limit] : columns) {
+    schema.push_back({name, static_cast<DType>(dtype), shape, limit});
+  }
+  return schema;
+}
+
+BufferConfig to_config(const nb::dict& options) {
+  BufferConfig config;
+  config.capacity = nb::cast<std::uint64_t>(options["capacity"]);
+  config.strategy = static_cast<SamplingStrategy>(nb::cast<std::uint32_t>(options["strategy"]));
+  config.alpha = nb::cast<float>(options["alpha"]);
+  config.beta = nb::cast<float>(options["beta"]);
+  config.epsilon = nb::cast<float>(options["epsilon"]);
+  config.weights = static_cast<WeightScale>(nb::cast<std::uint32_t>(options["weights"]));
+  config.cer = nb::cast<bool>(options["cer"]);
+  config.max_times_sampled = nb::cast<std::uint32_t>(options["max_times_sampled"]);
+  config.seed = nb::cast<std::uint64_t>(options["seed"]);
+  config.block_rows = nb::cast<std::uint64_t>(options["block_rows"]);
+  return config;
+}
+
+Buffer& opened(const Handle& handle) {
+  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  return *handle.buffer;
+}
+
+Priorities const& priorities_of(const Handle& handle) {
+  const auto& priorities = opened(handle).ring().priorities;
+  if (!priorities) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "this buffer keeps no priorities: its strategy is neither 'prioritized' nor 'rank'");
+  }
+  return *priorities;
+}
+
+void settle(Handle& handle, const std::vector<ColumnArgument>& columns, const nb::dict& options) {
+  const Schema schema = to_schema(columns);
+  handle.buffer = std::make_shared<Buffer>(Segment::create_heap(to_config(options), schema));
+  handle.types.clear();
+  for (const Column& column : schema) handle.types.push_back(column_type(column));
+  handle.fields = make_fields(schema);
+  handle.beta = nb::cast<float>(options["beta"]);
+  nb::object schedule = options["beta_schedule"];
+  Py_XDECREF(handle.beta_schedule);
+  handle.beta_schedule = schedule.is_none() ? nullptr : schedule.release().ptr();
+}
+
+std::byte* bytes_of(nb::handle array) {
+  return static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+}
+
+nb::object new_vector(npy_intp n, int numpy_type) {
+  PyObject* array = PyArray_SimpleNew(1, &n, numpy_type);
+  if (array == nullptr) throw nb::python_error();
+  return nb::steal(array);
+}
+
+// Adds rows whose columns were brought into shape by the Python class: one array per column.
+nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::object>& arrays,
+                      const nb::object& raws) {
+  Buffer& buffer = opened(handle);
+  if (arrays.size() != handle.types.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "one array for each column is needed");
+  }
+  const std::byte* sources[kMaxColumns];
+  for (std::size_t c = 0; c < arrays.size(); ++c) {
+    sources[c] = read_values(arrays[c].ptr(), handle.types[c], n);
+    if (sources[c] == nullptr) {
+      throw Error(ErrorCode::kSchemaMismatch,
+                  "the values of column '" + buffer.layout().schema[c].name + "' do not fit");
+    }
+  }
+  const auto* priorities = raws.is_none() ? nullptr : reinterpret_cast<const float*>(bytes_of(raws));
+  nb::object ids = new_vector(n, NPY_INT64);
+  {
+    const std::shared_ptr<Buffer> keep = handle.buffer;
+    const MaybeRelease released(true);
+    keep->add(static_cast<std::size_t>(n), sources, priorities,
+              reinterpret_cast<std::int64_t*>(bytes_of(ids)));
+  }
+  return ids;
+}
+
+// Rows by id, and which of them are gone.
+nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
+  opened(handle);
+  npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
+  nb::object batch = nb::steal(PyDict_New());
+  std::byte* columns[kMaxColumns];
+  if (!new_columns(handle, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
+  nb::object gone = new_vector(n, NPY_BOOL);
+  {
+    const std::shared_ptr<Buffer> keep = handle.buffer;
+    const auto count = static_cast<std::size_t>(n);
+    const auto* wanted = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
+    auto* missing = reinterpret_cast<std::uint8_t*>(bytes_of(gone));
+    const MaybeRelease released(count * keep->layout().row_bytes > kReleaseBytes);
+    keep->get({wanted, count}, columns, missing);
+  }
+  return nb::make_tuple(batch, gone);
+}
+
+nb::object latest_ids(const Handle& handle, npy_intp n) {
+  const Buffer& buffer = opened(handle);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(n));
+  ids.resize(buffer.latest(ids.size(), ids.data()));
+  nb::object out = new_vector(static_cast<npy_intp>(ids.size()), NPY_INT64);
+  std::copy(ids.begin(), ids.end(), reinterpret_cast<std::int64_t*>(bytes_of(out)));
+  return out;
+}
+
+// Raw priorities of rows; NaN where the row is gone.
+nb::object raw_priorities(const Handle& handle, const nb::object& ids) {
+  const Priorities& priorities = priorities_of(handle);
+  const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
+  nb::object out = new_vector(n, NPY_FLOAT32);
+  const auto* wanted = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
+  auto* values = reinterpret_cast<float*>(bytes_of(out));
+  for (npy_intp i = 0; i < n; ++i) values[i] = priorities.raw_of(wanted[i]);
+  return out;
+}
+
+nb::dict counters(const Handle& handle) {
+  const Buffer& buffer = opened(handle);
+  const Layout& layout = buffer.layout();
+  const Counters& c = buffer.ring().counters();
+  nb::dict d;
+  d["size"] = buffer.size();
+  d["capacity"] = buffer.capacity();
+  d["block_rows"] = layout.settings.block_rows;
+  d["row_bytes"] = layout.row_bytes;
+  d["raw_bytes"] = layout.row_bytes * layout.settings.capacity;
+  d["segment_bytes"] = layout.total_bytes;
+  d["resident_bytes"] = buffer.ring().segment->resident_bytes();
+  d["rows_added"] = buffer.ring().segment->owners()[0].rows_added.load(std::memory_order_relaxed);
+  d["rows_sampled"] = c.rows_sampled.load(std::memory_order_relaxed);
+  d["samples"] = c.draws.load(std::memory_order_relaxed);
+  d["updates_applied"] = c.updates_applied.load(std::memory_order_relaxed);
+  d["updates_stale"] = c.updates_stale.load(std::memory_order_relaxed);
+  return d;
+}
+
+}  // namespace
+}  // namespace replay_buffer::python
+
+NB_MODULE(_core, m) {
+  using namespace replay_buffer;          // NOLINT(google-build-using-namespace)
+  using namespace replay_buffer::python;  // NOLINT(google-build-using-namespace)
+  if (_import_array() < 0) nb::raise_python_error();
+  os::watch_forks();
+  intern_names();
+  m.attr("__version__") = REPLAY_VERSION;
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const Error& error) {
+      set_error(error);
+    }
+  });
+
+  m.def("plan", [](const std::vector<ColumnArgument>& columns, const nb::dict& options) {
+    const Schema schema = to_schema(columns);
+    const Layout layout = plan_layout(make_settings(to_config(options), schema), schema);
+    return nb::make_tuple(layout.row_bytes, layout.total_bytes);
+  });
+  nb::class_<Handle>(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable())
+      .def(nb::init<>())
+      .def("_settle", &settle)
+      .def("_write_rows", &write_rows, nb::arg(), nb::arg(), nb::arg().none())
+      .def("_get_rows", &get_rows)
+      .def("_latest_ids", &latest_ids)
+      .def("_raw_priorities", &raw_priorities)
+      .def("_counters", &counters)
+      .def("_settled", [](const Handle& h) { return h.buffer != nullptr; })
+      .def("_release", [](Handle& h) { h.buffer.reset(); })
+      .def("_clear", [](const Handle& h) { opened(h).clear(); })
+      .def("_size", [](const Handle& h) { return opened(h).size(); })
+      .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
+      .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })
+      .def("_max_priority", [](const Handle& h) { return priorities_of(h).max_raw(); })
+      .def("_alpha", [](const Handle& h) { return priorities_of(h).alpha(); })
+      .def("_set_alpha", [](const Handle& h, float alpha) { priorities_of(h).set_alpha(alpha); });
+}

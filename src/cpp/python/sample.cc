@@ -1,0 +1,169 @@
+// sample: a dict of fresh arrays, or the caller's own.
+#include <cmath>
+#include <cstdint>
+
+#include "python/errors.h"
+#include "python/handle.h"
+
+namespace replay_buffer::python {
+namespace {
+
+struct Request {
+  PyObject* batch_size = nullptr;
+  PyObject* out = nullptr;
+  PyObject* beta = nullptr;
+};
+
+// Takes the arguments apart; false when they are not what the fast path knows.
+bool parse(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, Request& request) {
+  if (nargs > 1) return false;
+  if (nargs == 1) request.batch_size = args[0];
+  const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t i = 0; i < keywords; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, i);
+    PyObject* value = args[nargs + i];
+    if (name == names.out) {
+      request.out = value == Py_None ? nullptr : value;
+    } else if (name == names.beta) {
+      request.beta = value == Py_None ? nullptr : value;
+    } else if (name == names.batch_size && request.batch_size == nullptr) {
+      request.batch_size = value;
+    } else {
+      return false;
+    }
+  }
+  return request.batch_size != nullptr && PyLong_CheckExact(request.batch_size);
+}
+
+// Fills `columns` with the caller's arrays; false when one is missing or does not fit.
+bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
+                 std::byte** columns) {
+  if (!PyDict_CheckExact(batch)) return false;
+  for (const Field& field : fields) {
+    PyObject* value = PyDict_GetItemWithError(batch, field.key);
+    if (value == nullptr) return false;
+    if (field.column >= 0) {
+      const auto c = static_cast<std::size_t>(field.column);
+      if ((columns[c] = writable_values(value, handle.types[c], n)) == nullptr) return false;
+    } else if (!own_columns(handle, field.children, n, value, columns)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+template <typename T>
+T* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh) {
+  if (fresh) {
+    PyObject* array = PyArray_SimpleNew(1, &n, numpy_type);
+    if (array == nullptr) return nullptr;
+    const int status = PyDict_SetItem(batch, key, array);
+    Py_DECREF(array);
+    return status != 0 ? nullptr
+                       : static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
+  }
+  PyObject* array = PyDict_GetItemWithError(batch, key);
+  if (array == nullptr) return nullptr;
+  ColumnType type{};
+  type.numpy_type = numpy_type;
+  return reinterpret_cast<T*>(writable_values(array, type, n));
+}
+
+// The exponent of this call: given, scheduled or configured. Negative with an exception set.
+double beta_of(const Handle& handle, PyObject* given) {
+  double beta = static_cast<double>(handle.beta);
+  if (given != nullptr) {
+    beta = PyFloat_AsDouble(given);
+  } else if (handle.beta_schedule != nullptr) {
+    const std::uint64_t draws = handle.buffer->ring().counters().draws.load(std::memory_order_relaxed);
+    PyObject* value = PyObject_CallFunction(handle.beta_schedule, "K", draws);
+    if (value == nullptr) return -1;
+    beta = PyFloat_AsDouble(value);
+    Py_DECREF(value);
+  }
+  if (PyErr_Occurred() != nullptr) return -1;
+  if (!(beta >= 0) || !std::isfinite(beta)) {
+    set_error(Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0"));
+    return -1;
+  }
+  return beta;
+}
+
+bool draw(const Handle& handle, const Batch& batch, float beta) try {
+  const std::shared_ptr<Buffer> keep = handle.buffer;
+  const MaybeRelease released(batch.rows * keep->layout().row_bytes > kReleaseBytes);
+  keep->sample(batch, beta);
+  return true;
+} catch (...) {
+  set_current_error();
+  return false;
+}
+
+}  // namespace
+
+bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
+                 std::byte** columns) {
+  for (const Field& field : fields) {
+    PyObject* value = nullptr;
+    if (field.column >= 0) {
+      const auto c = static_cast<std::size_t>(field.column);
+      value = new_values(handle.types[c], n);
+      if (value == nullptr) return false;
+      columns[c] = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(value)));
+    } else {
+      value = PyDict_New();
+      if (value == nullptr) return false;
+      if (!new_columns(handle, field.children, n, value, columns)) {
+        Py_DECREF(value);
+        return false;
+      }
+    }
+    const int status = PyDict_SetItem(batch, field.key, value);
+    Py_DECREF(value);
+    if (status != 0) return false;
+  }
+  return true;
+}
+
+PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Handle& handle = handle_of(self);
+  Request request;
+  if (!handle.buffer || !parse(args, nargs, kwnames, request) ||
+      (request.beta != nullptr && !handle.weighted())) {
+    return call_slow(self, names.slow_sample, args, nargs, kwnames);
+  }
+  int overflow = 0;
+  const long long n = PyLong_AsLongLongAndOverflow(request.batch_size, &overflow);
+  if (n <= 0 || n > INT32_MAX) return call_slow(self, names.slow_sample, args, nargs, kwnames);
+
+  std::byte* columns[kMaxColumns];
+  Batch batch{static_cast<std::size_t>(n), columns, nullptr, nullptr};
+  float beta = 0;
+  if (handle.weighted()) {
+    const double b = beta_of(handle, request.beta);
+    if (b < 0) return nullptr;
+    beta = static_cast<float>(b);
+  }
+  const bool fresh = request.out == nullptr;
+  PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
+  if (result == nullptr) return nullptr;
+  const bool fits = fresh ? new_columns(handle, handle.fields, n, result, columns)
+                          : own_columns(handle, handle.fields, n, result, columns);
+  if (fits) batch.ids = extra_array<std::int64_t>(result, names.indices, NPY_INT64, n, fresh);
+  if (batch.ids != nullptr && handle.weighted()) {
+    batch.weights = extra_array<float>(result, names.weights, NPY_FLOAT32, n, fresh);
+  }
+  if (batch.ids == nullptr || (handle.weighted() && batch.weights == nullptr)) {
+    Py_DECREF(result);
+    // Out of memory, or an array of the caller's does not fit: the slow path says which.
+    return PyErr_Occurred() != nullptr ? nullptr
+                                       : call_slow(self, names.slow_sample, args, nargs, kwnames);
+  }
+  if (!draw(handle, batch, beta)) {
+    Py_DECREF(result);
+    return nullptr;
+  }
+  return result;
+}
+
+}  // namespace replay_buffer::python

@@ -1,0 +1,443 @@
+"""The replay buffer.
+
+The hot calls (`add`, `add_batch`, `sample`, `update_priorities`) are methods of the C++ class this one
+derives from. They handle values that are already what the columns store; everything else comes here,
+to a `_slow_` method that converts what can be converted and names what cannot.
+
+Thread safety: every method may be called by any number of threads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import operator
+import secrets
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core
+from .config import BufferConfig
+from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
+from .inference import DONE, ENDS, Draft
+from .schema import Array, Column, Schema
+
+#: What `sample` returns: arrays by column, nested where the schema is.
+Batch = dict[str, Any]
+Ids = npt.NDArray[np.int64]
+
+
+class ReplayBuffer(_core.Buffer):
+    """A ring of rows that environments write and learners sample.
+
+    Columns are given by `schema`, or settled by the first `add` together with what is said here: a
+    scalar integer action is discrete (below `action_dim`), a vector is continuous, uint8 frames stay
+    uint8, float64 becomes float32 unless a dtype is asked for.
+
+    `seed` makes the batches repeatable: the same seed and content give the same batches.
+    """
+
+    def __init__(
+        self,
+        config: BufferConfig,
+        obs_shape: Any = None,
+        action_dim: int | None = None,
+        *,
+        obs_dtype: Any = None,
+        action_shape: Any = None,
+        action_dtype: Any = None,
+        reward_dtype: Any = None,
+        schema: Schema | Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(config, BufferConfig):
+            raise InvalidArgument(f"config must be a BufferConfig, not {config!r}")
+        self._config = config
+        self._seed = secrets.randbits(64) if seed is None else _seed(seed)
+        self._draft = Draft(
+            obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype
+        )
+        self._schema: Schema | None = None
+        self._closed = False
+        if schema is not None:
+            if self._draft != Draft():
+                raise InvalidArgument("a schema says everything: no shape or dtype beside it")
+            self._use(schema if isinstance(schema, Schema) else Schema(schema))
+
+    # ------------------------------------------------------------------------------------- facts
+
+    @property
+    def config(self) -> BufferConfig:
+        return self._config
+
+    @property
+    def schema(self) -> Schema | None:
+        """The columns; None until the first `add` has settled them."""
+        return self._schema
+
+    @property
+    def capacity(self) -> int:
+        """Rows the buffer can hold."""
+        return self._capacity() if self._settled() else self._config.capacity
+
+    @property
+    def size(self) -> int:
+        """Rows in the buffer now."""
+        return self._size() if self._settled() else self._empty_size()
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        return self.size == self.capacity
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and memory.
+
+        raw_bytes is what the columns of a full buffer need, segment_bytes what it takes with
+        everything around them, resident_bytes what is in memory now. Before the columns are settled
+        the first two are estimates for float32 observations (None without a shape).
+        """
+        self._check_open()
+        if self._settled():
+            stats: dict[str, Any] = dict(self._counters())
+        else:
+            stats = {"size": 0, "capacity": self.capacity, **self._estimate()}
+        stats["settled"] = self._settled()
+        stats["strategy"] = self._config.strategy
+        if stats["raw_bytes"] is not None:
+            stats["overhead_bytes"] = stats["segment_bytes"] - stats["raw_bytes"]
+            stats["overhead"] = stats["overhead_bytes"] / stats["raw_bytes"]
+        return stats
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<ReplayBuffer, closed>"
+        columns = str(self._schema) if self._schema is not None else "columns not settled"
+        return (
+            f"<ReplayBuffer {self.size:,}/{self.capacity:,} rows, {self._config.strategy}: {columns}>"
+        )
+
+    # ----------------------------------------------------------------------------------- reading
+
+    def latest(self, n: int) -> Batch:
+        """The newest n rows (all when there are fewer), oldest first."""
+        n = _count("n", n)
+        while True:
+            ids = self._latest_ids(min(n, self.capacity)) if self._settled() else self._no_ids()
+            try:
+                return self.get(ids)
+            except RowGone:
+                continue  # overwritten between the two calls: there are newer ones
+
+    def get(self, ids: Any) -> Batch:
+        """Rows by id. Raises RowGone when one of them is no longer there."""
+        wanted = _ids(ids)
+        if not self._settled():
+            self._check_open()
+            if wanted.size == 0:
+                raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
+            raise RowGone(f"row {wanted.flat[0]} is not in the buffer")
+        batch, gone = self._get_rows(wanted)
+        if gone.any():
+            first = wanted[gone][0]
+            raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
+        batch["indices"] = wanted
+        return batch
+
+    async def sample_async(
+        self, batch_size: int, *, out: Batch | None = None, beta: float | None = None
+    ) -> Batch:
+        """`sample` in a thread of the loop's executor."""
+        call = functools.partial(self.sample, batch_size, out=out, beta=beta)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+    # ----------------------------------------------------------------------------------- writing
+
+    async def add_async(self, *values: Any, **columns: Any) -> int:
+        """`add` in a thread of the loop's executor."""
+        call = functools.partial(self.add, *values, **columns)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+    def clear(self) -> None:
+        """Forget all rows. Row ids go on growing; columns, seed and counters stay."""
+        self._check_open()
+        if self._settled():
+            self._clear()
+
+    def close(self) -> None:
+        """Release the memory. Calls after it raise Closed; closing twice is fine."""
+        self._closed = True
+        self._release()
+
+    def __enter__(self) -> ReplayBuffer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------- priorities
+
+    def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
+        """Raw priorities of rows. Raises RowGone when one of them is no longer there."""
+        self._check_weighted()
+        wanted = _ids(ids)
+        raws: npt.NDArray[np.float32] = self._raw_priorities(wanted)
+        gone = np.isnan(raws)
+        if gone.any():
+            raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone")
+        return raws
+
+    @property
+    def total_priority(self) -> float:
+        """The sum over all rows of (priority + epsilon)^alpha."""
+        self._check_weighted()
+        return self._total_priority() if self._settled() else 0.0
+
+    @property
+    def max_priority(self) -> float:
+        """The largest raw priority so far, which a row gets that is added without one."""
+        self._check_weighted()
+        return self._max_priority() if self._settled() else 1.0
+
+    @property
+    def alpha(self) -> float:
+        """The priority exponent. Setting it recomputes every row's weight from its raw priority."""
+        self._check_weighted()
+        return self._alpha() if self._settled() else self._config.alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self._check_weighted()
+        if not self._settled():
+            raise InvalidArgument("alpha can be changed once the buffer has rows")
+        self._set_alpha(value)
+
+    # ------------------------------------------------------------------- the slow side of hot calls
+
+    def _slow_add(self, *values: Any, priority: Any = None, **columns: Any) -> int:
+        row = self._bind(values, columns, batched=False)
+        assert self._schema is not None
+        _, arrays = self._schema.arrays(row, None)
+        raws = self._raws(None if priority is None else [priority], 1)
+        return int(self._write_rows(1, arrays, raws)[0])
+
+    def _slow_add_batch(self, *values: Any, priority: Any = None, **columns: Any) -> Ids:
+        rows = self._bind(values, columns, batched=True)
+        assert self._schema is not None
+        n, arrays = self._schema.arrays(rows, -1)
+        raws = self._raws(priority, n)
+        if n == 0:
+            return np.empty(0, np.int64)
+        ids: Ids = self._write_rows(n, arrays, raws)
+        return ids
+
+    def _slow_sample(
+        self, batch_size: int, *, out: Batch | None = None, beta: float | None = None
+    ) -> Batch:
+        n = _count("batch_size", batch_size)
+        self._check_open()
+        if beta is not None:
+            self._check_weighted()
+            beta = float(beta)
+        if self._schema is None:
+            raise NotEnoughRows(f"cannot sample {n} rows: the buffer is empty")
+        if out is not None:
+            self._check_out(out, n)
+        if n > 2**31 - 1:
+            raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
+        return self.sample(n, out=out, beta=beta)
+
+    def _slow_update_priorities(self, ids: Any, td_errors: Any) -> int:
+        self._check_weighted()
+        wanted = _ids(ids)
+        raws = np.abs(_numbers("td_errors", td_errors))
+        if wanted.shape != raws.shape:
+            raise InvalidArgument(f"{wanted.size} ids but {raws.size} td_errors were given")
+        if not np.isfinite(raws).all():
+            raise InvalidArgument("td_errors must be finite; nothing was changed")
+        if not self._settled():
+            if wanted.size == 0:
+                return 0
+            raise InvalidArgument(f"id {wanted[0]} was never given to a row; nothing was changed")
+        return self.update_priorities(wanted, raws)
+
+    # --------------------------------------------------------------------------------- internals
+
+    def _use(self, schema: Schema) -> None:
+        self._settle(schema.core_columns(), self._config.core_options(self._seed))
+        self._schema = schema
+
+    def _bind(self, values: tuple[Any, ...], columns: dict[str, Any], batched: bool) -> Batch:
+        """Values by field name, settling the schema if this is the first row."""
+        self._check_open()
+        row = _by_name(self._schema, values, columns)
+        if self._schema is None:
+            schema = self._draft.settle(row, batched=batched)
+            schema.arrays(row, -1 if batched else None)
+            self._use(schema)
+        return row
+
+    def _raws(self, priority: Any, n: int) -> npt.NDArray[np.float32] | None:
+        if priority is None:
+            return None
+        self._check_weighted()
+        raws = _numbers("priority", priority)
+        if raws.shape != (n,):
+            raise InvalidArgument(f"priority: expected {n} values, got shape {raws.shape}")
+        if not (np.isfinite(raws).all() and (raws >= 0).all()):
+            raise InvalidArgument("priority must be finite and >= 0; nothing was added")
+        return raws
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the buffer is closed")
+
+    def _check_weighted(self) -> None:
+        self._check_open()
+        if not self._config.weighted:
+            raise InvalidArgument(
+                f"strategy={self._config.strategy!r} keeps no priorities; "
+                "'prioritized' and 'rank' do"
+            )
+
+    def _check_out(self, out: Any, n: int) -> None:
+        """Raises what is wrong with the caller's arrays."""
+        assert self._schema is not None
+        extra: dict[str, Any] = {"indices": Column((), "int64")}
+        if self._config.weighted:
+            extra["weights"] = Column((), "float32")
+        _check_arrays({**self._schema.fields, **extra}, out, n, "")
+
+    def _empty_size(self) -> int:
+        self._check_open()
+        return 0
+
+    def _no_ids(self) -> Ids:
+        self._check_open()
+        return np.empty(0, np.int64)
+
+    def _estimate(self) -> dict[str, Any]:
+        guess = self._draft.guess()
+        if guess is None:
+            return {"raw_bytes": None, "segment_bytes": None}
+        options = self._config.core_options(self._seed)
+        row_bytes, segment_bytes = _core.plan(guess.core_columns(), options)
+        return {
+            "row_bytes": row_bytes,
+            "raw_bytes": row_bytes * self.capacity,
+            "segment_bytes": segment_bytes,
+        }
+
+
+def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, Any]) -> Batch:
+    """Positional values get the names of the fields; `done` is shorthand for terminated."""
+    if schema is not None:
+        order = tuple(schema.fields)
+        short_end = "terminated" in order and "truncated" in order
+        if short_end and len(values) == len(order) - 1 and not columns and order[-2:] == ENDS[-2:]:
+            values = (*values, np.zeros_like(values[-1], dtype=bool))
+        if "done" in columns and "terminated" in order and "done" not in order:
+            columns = dict(columns)
+            columns["terminated"] = columns.pop("done")
+            if "truncated" in order and "truncated" not in columns:
+                columns["truncated"] = np.zeros_like(columns["terminated"], dtype=bool)
+    else:
+        order = ENDS if len(values) == len(ENDS) else DONE
+    if len(values) > len(order):
+        raise SchemaMismatch(
+            f"{len(values)} values were given, the columns are {', '.join(order)}"
+        )
+    row = dict(zip(order, values, strict=False))
+    twice = [name for name in columns if name in row]
+    if twice:
+        raise SchemaMismatch(f"column {twice[0]!r} was given by position and by name")
+    row.update(columns)
+    if schema is None and not row:
+        raise SchemaMismatch("add needs a value for each column")
+    if schema is None and values and len(row) < len(values) + len(columns):
+        raise SchemaMismatch("a column was given twice")
+    if schema is None and values and len(values) < 4:
+        raise SchemaMismatch(f"the columns of a row are {', '.join(DONE)}; {len(row)} were given")
+    return row
+
+
+def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> None:
+    if not isinstance(out, dict):
+        raise InvalidArgument(f"out{f'[{prefix[:-1]!r}]' if prefix else ''} must be a dict of arrays")
+    for name, column in fields.items():
+        path = prefix + name
+        if name not in out:
+            raise SchemaMismatch(f"out has no array for column {path!r}")
+        if not isinstance(column, Column):
+            _check_arrays(column, out[name], n, path + "/")
+            continue
+        array, shape = out[name], (n, *column.shape)
+        if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape != shape:
+            got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)
+            raise SchemaMismatch(
+                f"out: column {path!r} needs a NumPy array of {column.dtype} {shape}, got {got}"
+            )
+        if not (array.flags.carray and array.dtype.isnative):
+            raise SchemaMismatch(
+                f"out: column {path!r} must be C-contiguous, aligned, writable and in native byte order"
+            )
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        n = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool) or n < 1:
+        raise InvalidArgument(f"{name} must be at least 1, not {value!r}")
+    return n
+
+
+def _seed(value: Any) -> int:
+    try:
+        seed = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"seed must be a whole number, not {value!r}") from None
+    if not 0 <= seed < 2**64:
+        raise InvalidArgument(f"seed must be between 0 and 2^64 - 1, not {value!r}")
+    return seed
+
+
+def _ids(ids: Any) -> Ids:
+    array: Array = np.asarray(ids)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidArgument(
+            f"row ids must be a vector of whole numbers, not {array.dtype} {array.shape}"
+        )
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def _numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
+    array: Array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.float32)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise InvalidArgument(f"{name} must be a vector of numbers, not {array.dtype} {array.shape}")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, dtype=np.float32)

@@ -1,0 +1,64 @@
+"""SharedCircularBuffer: the plain circular buffer of five fields, over the same core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .buffer import ReplayBuffer
+from .config import BufferConfig
+from .errors import NotEnoughRows
+from .schema import Column, Schema
+
+
+class SharedCircularBuffer:
+    """Transitions (state, action, reward, next_state, done) in a ring of fixed size.
+
+    States are float64 of `state_dim`, actions int64, rewards float64, dones bool. When the buffer is
+    full the oldest transition is overwritten. Batches are dicts of Python lists.
+    """
+
+    def __init__(self, capacity: int, state_dim: int) -> None:
+        state = Column((state_dim,), "float64")
+        schema = Schema(
+            {
+                "states": state,
+                "actions": Column((), "int64"),
+                "rewards": Column((), "float64"),
+                "next_states": state,
+                "dones": Column((), "bool"),
+            }
+        )
+        self._buffer = ReplayBuffer(BufferConfig(capacity), schema=schema, seed=0)
+
+    def push(self, state: Any, action: int, reward: float, next_state: Any, done: bool) -> None:
+        """Write a transition at the current position and advance, around the end if need be."""
+        self._buffer.add(state, action, reward, next_state, done)
+
+    def sample(self, batch_size: int, seed: int | None = None) -> dict[str, list[Any]]:
+        """Transitions at random positions of the filled part, drawn by RandomState(seed)."""
+        size = len(self)
+        if size == 0:
+            raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
+        positions = np.random.RandomState(seed).randint(0, size, size=batch_size)  # noqa: NPY002
+        newest = int(self._buffer._latest_ids(1)[0])
+        ids = newest - (newest - positions) % self._buffer.capacity
+        return self._lists(ids)
+
+    def latest(self, n: int) -> dict[str, list[Any]]:
+        """The n newest transitions, oldest first; all of them when there are fewer."""
+        if n <= 0:
+            return {name: [] for name in self._fields()}
+        return self._lists(self._buffer._latest_ids(min(n, self._buffer.capacity)))
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    def _fields(self) -> tuple[str, ...]:
+        assert self._buffer.schema is not None
+        return tuple(self._buffer.schema.fields)
+
+    def _lists(self, ids: Any) -> dict[str, list[Any]]:
+        batch = self._buffer.get(ids)
+        return {name: batch[name].tolist() for name in self._fields()}

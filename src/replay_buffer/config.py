@@ -1,0 +1,140 @@
+"""What a buffer keeps and how it draws."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from .errors import InvalidArgument
+
+Strategy = Literal["uniform", "prioritized", "rank", "without_replacement", "fifo", "lifo"]
+Weights = Literal["batch", "global", "none"]
+
+#: A number for every step: given how many batches were drawn so far.
+Schedule = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class LinearSchedule:
+    """From `start` to `end` in `steps` draws, then `end`."""
+
+    start: float
+    end: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InvalidArgument(f"steps must be at least 1, not {self.steps}")
+
+    def __call__(self, step: int) -> float:
+        return self.start + (self.end - self.start) * min(1.0, step / self.steps)
+
+
+@dataclass(frozen=True)
+class BufferConfig:
+    """The options of a buffer, checked here and fixed when the buffer is made.
+
+    capacity            rows kept; older ones are overwritten
+    strategy            how `sample` draws:
+                        "uniform"
+                        "prioritized"          proportional: P(i) = (p + epsilon)^alpha / sum, stratified
+                        "rank"                 P(i) proportional to 1 / rank(i)^alpha
+                        "without_replacement"  every stored row once, then again in another order
+                        "fifo"                 a queue: each row at most `max_times_sampled` times
+                        "lifo"                 the newest rows, newest first
+    alpha, epsilon      priority exponent, and what is added to every priority before it
+    beta                importance-weight exponent: a number, or a schedule such as LinearSchedule
+    weights             (N P(i))^-beta scaled so that the largest of the "batch" is 1, or the largest
+                        any stored row could have ("global"), or not at all ("none")
+    cer                 the newest row is the first of every batch (combined experience replay)
+    block_rows          rows a writer takes at a time; chosen from the capacity when None
+    """
+
+    capacity: int
+    strategy: Strategy = "uniform"
+    alpha: float = 0.6
+    beta: float | Schedule = 0.4
+    epsilon: float = 1e-6
+    weights: Weights = "batch"
+    cer: bool = False
+    max_times_sampled: int = 1
+    block_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "capacity", _whole("capacity", self.capacity))
+        set_(self, "max_times_sampled", _whole("max_times_sampled", self.max_times_sampled))
+        if self.block_rows is not None:
+            set_(self, "block_rows", _whole("block_rows", self.block_rows))
+            if self.block_rows > self.capacity:
+                raise InvalidArgument(
+                    f"block_rows must be at most the capacity, not {self.block_rows}"
+                )
+        _one_of("strategy", self.strategy, get_args(Strategy))
+        _one_of("weights", self.weights, get_args(Weights))
+        for name in ("alpha", "epsilon"):
+            set_(self, name, _not_negative(name, getattr(self, name)))
+        if not callable(self.beta):
+            set_(self, "beta", _not_negative("beta", self.beta))
+        if self.cer and self.strategy in ("fifo", "lifo", "without_replacement"):
+            raise InvalidArgument(f"cer=True has no meaning with strategy={self.strategy!r}")
+
+    @property
+    def weighted(self) -> bool:
+        """Whether batches carry importance weights and priorities can be updated."""
+        return self.strategy in ("prioritized", "rank")
+
+    def core_options(self, seed: int) -> dict[str, Any]:
+        """The same as the core takes it."""
+        schedule = self.beta if callable(self.beta) else None
+        return {
+            "capacity": self.capacity,
+            "strategy": get_args(Strategy).index(self.strategy),
+            "alpha": self.alpha,
+            "beta": 0.0 if schedule is not None else self.beta,
+            "beta_schedule": schedule,
+            "epsilon": self.epsilon,
+            "weights": get_args(Weights).index(self.weights),
+            "cer": bool(self.cer),
+            "max_times_sampled": self.max_times_sampled,
+            "seed": seed,
+            "block_rows": self.block_rows or 0,
+        }
+
+    def __repr__(self) -> str:
+        said = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        ]
+        return f"BufferConfig({', '.join(said)})"
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool) or number < 1:
+        raise InvalidArgument(f"{name} must be at least 1, not {value!r}")
+    if number > 2**40:
+        raise InvalidArgument(f"{name} must be at most 2^40, not {value!r}")
+    return number
+
+
+def _not_negative(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} must be a number, not {value!r}") from None
+    if not math.isfinite(number) or number < 0:
+        raise InvalidArgument(f"{name} must be a finite number >= 0, not {value!r}")
+    return number
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidArgument(f"{name} must be one of {', '.join(allowed)}, not {value!r}")

@@ -1,0 +1,124 @@
+"""What the constructor leaves open is settled by the first row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidArgument, SchemaMismatch
+from .schema import Column, Schema, as_dtype, as_shape, plain_array
+
+DONE = ("obs", "action", "reward", "next_obs", "done")
+ENDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+FLAGS = ("done", "terminated", "truncated")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The part of a schema that the constructor was told."""
+
+    obs_shape: Any = None
+    obs_dtype: Any = None
+    action_dim: int | None = None
+    action_shape: Any = None
+    action_dtype: Any = None
+    reward_dtype: Any = None
+
+    def __post_init__(self) -> None:
+        if self.action_dim is not None:
+            if isinstance(self.action_dim, bool) or not isinstance(
+                self.action_dim, (int, np.integer)
+            ):
+                raise InvalidArgument(
+                    f"action_dim must be a whole number, not {self.action_dim!r}"
+                )
+            if self.action_dim < 1:
+                raise InvalidArgument(f"action_dim must be at least 1, not {self.action_dim}")
+        if self.obs_shape is not None and not isinstance(self.obs_shape, Mapping):
+            object.__setattr__(self, "obs_shape", as_shape("obs_shape", self.obs_shape))
+        if self.action_shape is not None:
+            object.__setattr__(self, "action_shape", as_shape("action_shape", self.action_shape))
+        for name in ("action_dtype", "reward_dtype"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_dtype(name, getattr(self, name)))
+
+    def settle(self, values: Mapping[str, Any], *, batched: bool) -> Schema:
+        """The schema that this draft and the values of a first row give."""
+        return Schema({name: self._field(name, v, batched) for name, v in values.items()})
+
+    def guess(self) -> Schema | None:
+        """The schema to estimate memory with before the first row; None when there is no shape."""
+        if self.obs_shape is None or isinstance(self.obs_shape, Mapping):
+            return None
+        obs = Column(self.obs_shape, self.obs_dtype or "float32")
+        action = Column(self.action_shape or (), self.action_dtype or "int64")
+        reward = Column((), self.reward_dtype or "float32")
+        return Schema(
+            {"obs": obs, "action": action, "reward": reward, "next_obs": obs, "done": Column((), "bool")}
+        )
+
+    def _field(self, name: str, value: Any, batched: bool) -> Any:
+        if name in ("obs", "next_obs"):
+            return _observation(name, self.obs_shape, self.obs_dtype, value, batched)
+        array = _example(name, value, batched) if not isinstance(value, Mapping) else None
+        if array is None:
+            return _observation(name, None, None, value, batched)
+        if name == "action":
+            return self._action(array)
+        if name == "reward":
+            return Column(array.shape, self.reward_dtype or "float32")
+        if name in FLAGS:
+            return Column(array.shape, "bool")
+        return Column(array.shape, _stored_dtype(array))
+
+    def _action(self, array: Any) -> Column:
+        if self.action_shape is not None:
+            dtype = self.action_dtype or _stored_dtype(array)
+            discrete = self.action_shape == () and dtype.kind in "iu"
+            return Column(self.action_shape, dtype, self.action_dim if discrete else None)
+        if array.shape == () and array.dtype.kind in "iu":
+            return Column((), self.action_dtype or "int64", self.action_dim)
+        if self.action_dim is not None and array.shape != (self.action_dim,):
+            if array.shape == () and self.action_dim == 1:
+                return Column((), self.action_dtype or _stored_dtype(array))
+            raise SchemaMismatch(
+                f"column 'action': action_dim={self.action_dim} means a whole number below "
+                f"{self.action_dim} or a vector of {self.action_dim}, got shape {array.shape} "
+                f"of {array.dtype}"
+            )
+        return Column(array.shape, self.action_dtype or _stored_dtype(array))
+
+
+def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -> Any:
+    if isinstance(value, Mapping) or isinstance(shape, Mapping):
+        if not isinstance(value, Mapping) or not value:
+            raise SchemaMismatch(f"column {path!r}: expected a dict, got {type(value).__name__}")
+        shapes = shape if isinstance(shape, Mapping) else dict.fromkeys(value, shape)
+        dtypes = dtype if isinstance(dtype, Mapping) else dict.fromkeys(value, dtype)
+        return {
+            key: _observation(f"{path}/{key}", shapes.get(key), dtypes.get(key), inner, batched)
+            for key, inner in value.items()
+        }
+    array = _example(path, value, batched)
+    if shape is not None and array.shape != as_shape(path, shape):
+        raise SchemaMismatch(f"column {path!r}: expected shape {shape}, got {array.shape}")
+    return Column(array.shape, as_dtype(path, dtype) if dtype is not None else _stored_dtype(array))
+
+
+def _example(path: str, value: Any, batched: bool) -> Any:
+    """One row's value, as an array."""
+    array = plain_array(path, value)
+    if not batched:
+        return array
+    if array.ndim == 0 or array.shape[0] == 0:
+        raise SchemaMismatch(f"column {path!r}: expected a batch, got shape {array.shape}")
+    return array[0]
+
+
+def _stored_dtype(array: Any) -> np.dtype[Any]:
+    """float64 becomes float32; everything else stays what it is."""
+    dtype = array.dtype.newbyteorder("=")
+    return np.dtype("float32") if dtype == np.float64 else as_dtype("dtype", dtype)

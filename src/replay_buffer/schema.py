@@ -1,0 +1,219 @@
+"""What a row is made of: named, typed columns; and bringing values into their shape.
+
+A schema maps names to columns, or to dicts of columns (nested observations). Inside, a nested column
+is known by its path: "obs/pixels".
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InvalidArgument, SchemaMismatch
+
+#: dtype names in the order of DType in include/replay_buffer/schema.h, which counts from 1.
+DTYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
+#: Keys of a batch, and a keyword of add, that a column cannot be called.
+RESERVED = ("indices", "weights", "priority")
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of a row. `limit`: integer scalars must lie in [0, limit)."""
+
+    shape: tuple[int, ...] = ()
+    dtype: Any = "float32"
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", as_shape("shape", self.shape))
+        object.__setattr__(self, "dtype", as_dtype("dtype", self.dtype))
+        if self.limit is not None:
+            if self.shape != () or self.dtype.kind not in "iu":
+                raise InvalidArgument("limit is for integer scalars")
+            if self.limit < 1:
+                raise InvalidArgument(f"limit must be at least 1, not {self.limit}")
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        below = f" < {self.limit}" if self.limit is not None else ""
+        return f"{self.dtype}{f'[{dims}]' if dims else ''}{below}"
+
+
+Tree = Mapping[str, "Column | Tree"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """An ordered mapping of names to columns or nested mappings of them."""
+
+    fields: Mapping[str, Any]
+    columns: tuple[tuple[str, Column], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        columns = tuple(_flatten(self.fields, ""))
+        if not columns:
+            raise InvalidArgument("a schema needs at least one column")
+        for name in RESERVED:
+            if name in self.fields:
+                raise InvalidArgument(f"column {name!r}: the name is reserved")
+        object.__setattr__(self, "columns", columns)
+
+    def core_columns(self) -> list[tuple[str, int, list[int], int]]:
+        """The same as the core takes it."""
+        return [
+            (path, DTYPES.index(c.dtype.name) + 1, list(c.shape), c.limit or 0)
+            for path, c in self.columns
+        ]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{path} {column}" for path, column in self.columns)
+
+    def arrays(self, values: Mapping[str, Any], rows: int | None) -> tuple[int, list[Array]]:
+        """One array per column, with a leading dimension, from values per field.
+
+        `rows` is None for the values of one row, else unknown (-1): found in the values.
+        Raises SchemaMismatch before anything is stored.
+        """
+        lead = 1 if rows is None else -1
+        out: list[Array] = []
+        for (path, column), value in zip(
+            self.columns, _leaves(self.fields, values, ""), strict=True
+        ):
+            array = as_column(path, column, value, batched=rows is not None)
+            if lead < 0:
+                lead = array.shape[0]
+            elif array.shape[0] != lead:
+                raise SchemaMismatch(
+                    f"column {path!r}: {array.shape[0]} rows were given, "
+                    f"{lead} in the columns before it"
+                )
+            out.append(array)
+        return lead, out
+
+
+def as_shape(name: str, shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, (int, np.integer)) and not isinstance(shape, bool):
+        shape = (shape,)
+    try:
+        dims = tuple(operator.index(d) for d in shape)
+    except TypeError:
+        raise InvalidArgument(f"{name} must be a tuple of whole numbers, not {shape!r}") from None
+    if any(d < 1 for d in dims) or len(dims) > 8:
+        raise InvalidArgument(f"{name} has 0 to 8 dimensions of at least 1, not {shape!r}")
+    return dims
+
+
+def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise InvalidArgument(f"{name}: {dtype!r} is not a dtype") from None
+    if found.name not in DTYPES:
+        raise InvalidArgument(f"{name} must be one of {', '.join(DTYPES)}, not {found.name}")
+    return found.newbyteorder("=")
+
+
+def _flatten(fields: Any, prefix: str) -> Iterator[tuple[str, Column]]:
+    for name, value in fields.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise InvalidArgument(f"a column's name is a string without '/', not {name!r}")
+        path = prefix + name
+        if isinstance(value, Column):
+            if len(path.encode()) > 95:
+                raise InvalidArgument(f"column {path!r}: a name has at most 95 bytes")
+            yield path, value
+        elif isinstance(value, Mapping) and value:
+            yield from _flatten(value, path + "/")
+        else:
+            raise InvalidArgument(f"column {path!r}: expected a Column or a dict of them")
+
+
+def _leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
+    if not isinstance(values, Mapping):
+        raise SchemaMismatch(
+            f"column {prefix[:-1]!r}: expected a dict with {', '.join(fields)}, "
+            f"got {type(values).__name__}"
+        )
+    unknown = [name for name in values if name not in fields]
+    missing = [name for name in fields if name not in values]
+    if unknown:
+        raise SchemaMismatch(
+            f"unknown column {prefix + str(unknown[0])!r}; the columns are {', '.join(fields)}"
+        )
+    if missing:
+        raise SchemaMismatch(f"column {prefix + missing[0]!r} is missing")
+    for name, spec in fields.items():
+        if isinstance(spec, Column):
+            yield values[name]
+        else:
+            yield from _leaves(spec, values[name], f"{prefix}{name}/")
+
+
+def plain_array(path: str, value: Any) -> Array:
+    """`value` as an array of numbers."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
+    if array.dtype.kind not in "biuf":
+        raise SchemaMismatch(
+            f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"
+        )
+    return array
+
+
+def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
+    """`value` with a leading dimension and the column's dtype, C-contiguous."""
+    array = plain_array(path, value)
+    rows = array.shape[:1] if batched else ()
+    if array.shape != rows + column.shape or (batched and array.ndim == 0):
+        lead = "(n, " if batched else "("
+        wanted = lead + ", ".join(map(str, column.shape)) + ")"
+        raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
+    out = np.ascontiguousarray(_cast(path, column, array))
+    if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
+        bad = out.min() if out.min() < 0 else out.max()
+        raise SchemaMismatch(f"column {path!r}: expected 0 to {column.limit - 1}, got {bad}")
+    return out if batched else out.reshape((1, *column.shape))
+
+
+def _cast(path: str, column: Column, array: Array) -> Array:
+    """Casts only where no value changes its meaning: rounding of floats is all that is allowed."""
+    to = column.dtype
+    if array.dtype == to:
+        return array.astype(to, copy=False)
+    if to.kind != "f" and array.dtype.kind == "f" and to.kind != "b":
+        raise SchemaMismatch(f"column {path!r}: expected {to}, got {array.dtype}")
+    with np.errstate(all="ignore"):
+        out = array.astype(to)
+        back = out.astype(array.dtype)
+    if to.kind == "f":
+        wrong = np.isinf(out) & np.isfinite(array)
+    else:
+        wrong = (back != array) | ((out < 0) != (array < 0)) if to.kind != "b" else back != array
+    if np.any(wrong):
+        raise SchemaMismatch(
+            f"column {path!r}: {array[wrong].flat[0]} does not fit into {to}"
+        )
+    return out
