@@ -36,7 +36,9 @@ def is_version(interpreter: str, version: str) -> bool:
     """Whether the interpreter runs, and as that version."""
     show = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
     try:
-        ran = subprocess.run([interpreter, "-c", show], capture_output=True, text=True, timeout=30)
+        ran = subprocess.run(
+            [interpreter, "-c", show], capture_output=True, check=False, text=True, timeout=30
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return ran.stdout.strip() == version
@@ -64,8 +66,8 @@ def reason(log: Path) -> str:
 def run(command: list[str], log: Path) -> None:
     """Runs a command, its output appended to the log."""
     with log.open("a") as output:
-        code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
-    if code:
+        ran = subprocess.run(command, check=False, stdout=output, stderr=subprocess.STDOUT)
+    if ran.returncode:
         raise InstallError(reason(log))
 
 

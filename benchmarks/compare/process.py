@@ -6,6 +6,7 @@ and later rounds are answered with nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -61,10 +62,8 @@ class Worker:
     def close(self) -> None:
         """End of input ends the worker; one that does not listen is killed."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(OSError):
             self._process.stdin.close()
-        except OSError:
-            pass
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ Result = dict[str, Any]
 
 def best(result: Result, peer: str, cell: str) -> float | None:
     """The best time of a cell, if it has one."""
-    found = result["peers"].get(peer, {}).get("cells", {}).get(cell, {})
+    found: dict[str, float] = result["peers"].get(peer, {}).get("cells", {}).get(cell, {})
     return found.get("best")
 
 
@@ -52,7 +52,7 @@ def ratios(workload: Workload, result: Result) -> dict[str, Result]:
 def number(value: float | None) -> str:
     """Three digits, or a dash."""
     if value is None:
-        return "–"
+        return "-"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -61,10 +61,10 @@ def row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def peer_row(workload: Workload, peer: Result) -> list[str]:
+def peer_row(workload: Workload, peer: Result, rows: int) -> list[str]:
     """One peer's line: best and median, or why there is none."""
     title = peer["title"]
-    if peer.get("rows") not in (None, workload.capacity):
+    if peer.get("rows") not in (None, rows):
         title += f" ({peer['rows']:,} rows)"
     if why := peer.get("failed"):
         return [title, f"failed: {why}".replace("|", "/"), *[""] * (len(workload.cells) - 1)]
@@ -78,7 +78,7 @@ def peer_row(workload: Workload, peer: Result) -> list[str]:
         elif found:
             line.append(f"{number(found['best'])} ({number(found['median'])})")
         else:
-            line.append("–")
+            line.append("-")
     return line
 
 
@@ -88,7 +88,7 @@ def table(workload: Workload, result: Result) -> list[str]:
     lines = [f"## {result['title']}", ""]
     lines.append(row(["µs, best (median)", *[cell.name for cell in workload.cells]]))
     lines.append(row(["---"] * (len(workload.cells) + 1)))
-    lines += [row(peer_row(workload, peer)) for peer in result["peers"].values()]
+    lines += [row(peer_row(workload, peer, result["rows"])) for peer in result["peers"].values()]
     lines.append(row(["floor", *[number(entry.get("floor")) for entry in told]]))
     for title, key in (
         ("fastest peer / replay_buffer", "times_faster_than_fastest_peer"),
@@ -107,7 +107,7 @@ def markdown(workloads: Sequence[Workload], results: Result, notes: Sequence[str
         "# Comparison",
         "",
         f"{run['machine']}; {run['cores']} cores; Python {run['python']}. All in one run, taking "
-        f"turns: {run['rounds']} rounds, {run['repeats']} repeats of {run['seconds']} s each.",
+        f"turns: {run['rounds']} rounds of {run['repeats']} x {run['seconds']} s for each number.",
         "",
     ]
     for workload in workloads:

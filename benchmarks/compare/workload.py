@@ -1,6 +1,7 @@
 """What a workload is: the rows, how many, and the cells (timed operations) of its table.
 
-A file of `workloads/` holds a list `WORKLOADS`; adding a file there adds tables. What a workload
+A file of `workloads/` holds a list `WORKLOADS`; adding a file there adds tables, shown in the order
+of the files' `POSITION`. What a workload
 asks beyond plain adding and uniform drawing stands in `options`; a peer that does not name all of
 them in its `CAN` is shown as lacking them.
 """
@@ -86,10 +87,9 @@ class Workload:
 
 
 def load() -> dict[str, Workload]:
-    """All workloads by name, in the order of the files' names."""
+    """All workloads by name, in the order they are shown."""
     folder = Path(__file__).parent / "workloads"
-    found: dict[str, Workload] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules([str(folder)])):
-        for workload in importlib.import_module(f"workloads.{module}").WORKLOADS:
-            found[workload.name] = workload
-    return found
+    names = [module.name for module in pkgutil.iter_modules([str(folder)])]
+    modules = [importlib.import_module(f"workloads.{name}") for name in names]
+    modules.sort(key=lambda module: module.POSITION)
+    return {workload.name: workload for module in modules for workload in module.WORKLOADS}

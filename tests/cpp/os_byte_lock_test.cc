@@ -1,8 +1,7 @@
-#include "os/byte_lock.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include "os/byte_lock.h"
 #include "os_child.h"
 
 namespace replay_buffer::os {

@@ -1,5 +1,3 @@
-#include "os/directory.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -7,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "os/directory.h"
 #include "os/file.h"
 #include "os_child.h"
 

@@ -1,10 +1,10 @@
-#include "os/file.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+
+#include "os/file.h"
 #if defined(__linux__)
 #include <sched.h>
 #endif
@@ -194,7 +194,7 @@ TEST(OsFile, AllocateGivesStorageToEveryByteAndKeepsContent) {
 }
 
 TEST(OsFile, AllocateGoesOnUnderConstantSignals) {
-  struct sigaction action {}, before {};
+  struct sigaction action{}, before{};
   action.sa_handler = [](int) {};
   ASSERT_EQ(::sigaction(SIGALRM, &action, &before), 0);
   const itimerval often{{0, 1000}, {0, 1000}}, never{};

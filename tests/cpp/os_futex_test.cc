@@ -1,5 +1,3 @@
-#include "os/futex.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -7,6 +5,7 @@
 #include <thread>
 
 #include "os/clock.h"
+#include "os/futex.h"
 #include "os/memory.h"
 #include "os_child.h"
 
@@ -97,7 +96,7 @@ TEST_F(OsFutex, DoesNotSleepOnAWordThatHasChanged) {
 }
 
 TEST_F(OsFutex, ASignalInterrupts) {
-  struct sigaction action {}, before {};
+  struct sigaction action{}, before{};
   action.sa_handler = [](int) {};
   ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
   std::atomic<bool> done{false};

@@ -1,5 +1,3 @@
-#include "os/memory.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "os/free_memory.h"
+#include "os/memory.h"
 #include "os_child.h"
 
 namespace replay_buffer::os {
@@ -50,8 +49,8 @@ TEST(OsMemory, ImpossibleReservationsAreErrors) {
   expect_error(ErrorCode::kInvalidArgument, {"0"}, [] { Mapping::reserve(0); });
   expect_error(ErrorCode::kOutOfSpace, {std::to_string(SIZE_MAX)},
                [] { Mapping::reserve(SIZE_MAX); });
-  expect_error(ErrorCode::kOutOfSpace, {std::to_string(SIZE_MAX / 4)},
-               [] { Mapping::reserve(SIZE_MAX / 4); });
+  expect_error(ErrorCode::kOutOfSpace, {std::to_string(SIZE_MAX / 4 + 1)},
+               [] { Mapping::reserve(SIZE_MAX / 4 + 1); });
 }
 
 TEST(OsMemory, DiscardZeroesExactlyTheRangeAndGivesPagesBack) {

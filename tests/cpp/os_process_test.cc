@@ -1,7 +1,7 @@
-#include "os/process.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
+
+#include "os/process.h"
 #if defined(__linux__)
 #include <sched.h>
 #include <sys/prctl.h>
@@ -151,8 +151,8 @@ TEST(OsProcess, AProcessWhoseFirstThreadEndedIsNotGone) {
   EXPECT_TRUE(gone(sleeper.identity()));
 }
 
-// In a new pid namespace, with /proc still that of the old one: the first process of it has a number
-// that means another process to us, and the other way round.
+// In a new pid namespace, with /proc still that of the old one: the first process of it has a
+// number that means another process to us, and the other way round.
 TEST(OsProcess, NamespacesDoNotMistakeEachOthersPids) {
   Sleeper outside;
   Child maker([&] {

@@ -17,7 +17,7 @@ NOTE = "`sample` takes a seed; every call gets another one, or it would draw the
 
 
 class Buffer:
-    """`rlox.ReplayBuffer`; the action is a vector of one float32."""
+    """What both kinds share; the action is a vector of one float32."""
 
     def __init__(self, workload: Workload) -> None:
         if workload.obs_dtype != "float32":
@@ -25,6 +25,23 @@ class Buffer:
         self._workload = workload
         self._seed = Fresh(itertools.count().__next__)
         self._buffer = self._full()
+
+    def _full(self) -> Any:
+        raise NotImplementedError
+
+    def _row(self) -> tuple[Any, ...]:
+        obs, action, reward, next_obs, done = (c[0] for c in self._workload.rows(1).values())
+        return obs, np.array([action], np.float32), float(reward), bool(done), False, next_obs
+
+    def add_one(self) -> Call:
+        return Call(self._buffer.push, self._row())
+
+    def sample(self, n: int) -> Call:
+        return Call(self._buffer.sample, (n, self._seed))
+
+
+class Uniform(Buffer):
+    """`rlox.ReplayBuffer`, which alone has a batched add."""
 
     def _full(self) -> Any:
         import rlox
@@ -41,24 +58,12 @@ class Buffer:
         flat = (rows["obs"].ravel(), rows["next_obs"].ravel(), actions, rows["reward"])
         return (*flat, rows["done"].astype(np.uint8), np.zeros(len(actions), np.uint8))
 
-    def _row(self) -> tuple[Any, ...]:
-        obs, action, reward, next_obs, done = (c[0] for c in self._workload.rows(1).values())
-        return obs, np.float32([action]), float(reward), bool(done), False, next_obs
-
-    def add_one(self) -> Call:
-        return Call(self._buffer.push, self._row())
-
     def add_batch(self, n: int) -> Call:
         return Call(self._buffer.push_batch, self._columns(self._workload.rows(n)))
 
-    def sample(self, n: int) -> Call:
-        return Call(self._buffer.sample, (n, self._seed))
-
 
 class Prioritized(Buffer):
-    """`rlox.PrioritizedReplayBuffer`, which has no batched add."""
-
-    add_batch = None
+    """`rlox.PrioritizedReplayBuffer`."""
 
     def _full(self) -> Any:
         import rlox
@@ -84,4 +89,4 @@ class Prioritized(Buffer):
 
 def make(workload: Workload) -> Buffer:
     """A full buffer."""
-    return (Prioritized if "prioritized" in workload.options else Buffer)(workload)
+    return (Prioritized if "prioritized" in workload.options else Uniform)(workload)

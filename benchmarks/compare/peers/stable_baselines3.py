@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch_threads
 from timing import Call
 from workload import ACTIONS, Workload
 
 TITLE = "Stable-Baselines3 2.9.2"
 INSTALL = (("torch==2.13.0",), ("stable-baselines3==2.9.2",))
 CAN: frozenset[str] = frozenset()
-NOTE = "Batches are added as one step of 64 environments, to a second, smaller buffer."
+NOTE = (
+    "Batches are added as one step of 64 environments, to a second, smaller buffer. "
+    + torch_threads.NOTE
+)
 
 
 class Buffer:
@@ -49,6 +53,7 @@ class Buffer:
         return Call(self._vector.add, self._step(n))
 
     def sample(self, n: int) -> Call:
+        torch_threads.choose(lambda: self._buffer.sample(n))
         return Call(self._buffer.sample, (n,))
 
 

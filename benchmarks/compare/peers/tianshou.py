@@ -67,7 +67,7 @@ class Buffer:
     def add_batch(self, n: int) -> Call:
         columns = self._columns(self._workload.rows(n))
         if self._vector is None:
-            rows = self._workload.capacity // 16 // n * n
+            rows = max(4 * n, self._workload.capacity // 16 // n * n)
             self._vector = self._vector_kind(rows, n, **self._prioritized)
             for _ in range(rows // n):
                 self._vector.add(self._data.Batch(**columns))

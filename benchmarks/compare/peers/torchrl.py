@@ -6,13 +6,14 @@ import importlib
 from typing import Any
 
 from draws import priorities, updates
+import torch_threads
 from timing import Call
 from workload import Workload
 
 TITLE = "TorchRL 0.14.1"
 INSTALL = (("torch==2.13.0",), ("torchrl==0.14.1",))
 CAN = frozenset({"prioritized"})
-NOTE = "Adds a ready `TensorDict`; making it from arrays is not counted."
+NOTE = "Adds a ready `TensorDict`; making it from arrays is not counted. " + torch_threads.NOTE
 
 
 class Buffer:
@@ -51,6 +52,7 @@ class Buffer:
         return Call(self._buffer.extend, (self._rows(self._workload.rows(n)),))
 
     def sample(self, n: int) -> Call:
+        torch_threads.choose(lambda: self._buffer.sample(n))
         return Call(self._buffer.sample, (n,))
 
 

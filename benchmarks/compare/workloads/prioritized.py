@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workload import Cell, Workload
 
+POSITION = 3
 CELLS = (
     Cell("add 1", "add_one", floor=("empty call",)),
     Cell("add 1 with a priority", "add_one_with_priority", floor=("empty call",)),
@@ -11,7 +12,7 @@ CELLS = (
     Cell("sample 32", "sample", (32,), floor=("six arrays of 32", "gather 32")),
     Cell("sample 256", "sample", (256,), floor=("six arrays of 256", "gather 256")),
     Cell("sample 32 into arrays", "sample_into", (32,), floor=("gather 32",)),
-    Cell("update 32", "update", (32,), floor=("empty call",)),
+    Cell("update 32", "update", (32,)),
 )
 
 WORKLOADS = [

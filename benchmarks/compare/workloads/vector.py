@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workload import Cell, Workload
 
+POSITION = 1
 CELLS = (
     Cell("add 1", "add_one", floor=("empty call",)),
     Cell("add, per row of 64", "add_batch", (64,), per=64),

@@ -104,7 +104,7 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   const std::size_t row_bytes = ring_.layout().row_bytes;
   if (row_bytes * picks.size() < kParallelBytes) {
     // Prefetch some rows ahead: all at once would overflow the queue of outstanding loads.
-    constexpr std::size_t kAhead = 16;
+    constexpr std::size_t kAhead = 64;
     const std::size_t n = picks.size();
     for (std::size_t i = 0; i < std::min(n, kAhead); ++i) ring_.rows.prefetch(picks[i].slot);
     for (std::size_t i = 0; i < n; ++i) {

@@ -42,9 +42,9 @@ float Priorities::raw_of(std::int64_t id) const {
   return there ? raw(number % capacity_) : std::numeric_limits<float>::quiet_NaN();
 }
 
-float Priorities::weigh(float raw) const {
+float Priorities::weigh(float raw, float alpha) const {
   const float base = raw + epsilon_;
-  const float weight = std::pow(base, alpha());
+  const float weight = std::pow(base, alpha);
   if (weight > kMostWeight) return kMostWeight;
   return weight < kLeastWeight && base > 0 ? kLeastWeight : weight;
 }
@@ -60,26 +60,27 @@ void Priorities::raise_max(float raw) const {
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   raise_max(raw);
   raw_[slot].store(raw, std::memory_order_relaxed);
-  tree_.store(slot, {weigh(raw), lap});
+  tree_.store(slot, {weigh(raw, alpha()), lap});
 }
 
 void Priorities::drop(std::size_t slot) const { tree_.store(slot, {0, kGone}); }
 
 // Stores a raw value and the leaf that follows from it, unless the slot's row is another by now.
-// Two updates of one row may cross; the one whose leaf comes last sees the other's raw value and
-// starts over, so leaf and raw value agree when both are done.
+// Two updates of one row, or an update and a change of alpha, may cross: the one whose leaf comes
+// second has, by that exchange, also seen what the first one stored before its own, and starts over.
 bool Priorities::replace(std::size_t slot, std::uint32_t lap, float raw) const {
   Leaf seen = tree_.leaf(slot);
   if (seen.tag != lap) return false;
-  raw_[slot].store(raw, std::memory_order_seq_cst);
+  raw_[slot].store(raw, std::memory_order_relaxed);
   for (;;) {
-    const float current = raw_[slot].load(std::memory_order_seq_cst);
-    const float weight = weigh(current);
-    while (!tree_.store_if(slot, seen, {weight, lap})) {
+    const float current = raw_[slot].load(std::memory_order_relaxed);
+    const float exponent = alpha();
+    const Leaf wanted{weigh(current, exponent), lap};
+    while (!tree_.store_if(slot, seen, wanted)) {
       if (seen.tag != lap) return false;
     }
-    if (raw_[slot].load(std::memory_order_seq_cst) == current && weigh(current) == weight) return true;
-    seen = {weight, lap};
+    if (raw_[slot].load(std::memory_order_relaxed) == current && alpha() == exponent) return true;
+    seen = wanted;
   }
 }
 
@@ -133,7 +134,7 @@ void Priorities::set_alpha(float alpha) const {
   for (std::size_t slot = 0; slot < capacity_; ++slot) {
     Leaf seen = tree_.leaf(slot);
     while (seen.tag != 0 && seen.tag != kGone &&
-           !tree_.store_if(slot, seen, {weigh(raw(slot)), seen.tag})) {
+           !tree_.store_if(slot, seen, {weigh(raw(slot), alpha), seen.tag})) {
     }
   }
   tree_.refresh_all();

@@ -52,7 +52,7 @@ class Priorities {
   void set_alpha(float alpha) const;
 
  private:
-  float weigh(float raw) const;
+  float weigh(float raw, float alpha) const;
   void raise_max(float raw) const;
   void check(std::span<const std::int64_t> ids, std::span<const float> raws) const;
   bool replace(std::size_t slot, std::uint32_t lap, float raw) const;

@@ -25,17 +25,22 @@ inline void copy_shared(void* to, const void* from, std::size_t n) {
     __atomic_store_n(t + i, __atomic_load_n(f + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
   }
 #else
-  switch (n) {  // the sizes scalars and small vectors have; each becomes one or two moves
-    case 1: std::memcpy(to, from, 1); return;
-    case 2: std::memcpy(to, from, 2); return;
-    case 4: std::memcpy(to, from, 4); return;
-    case 8: std::memcpy(to, from, 8); return;
-    case 12: std::memcpy(to, from, 12); return;
-    case 16: std::memcpy(to, from, 16); return;
-    case 24: std::memcpy(to, from, 24); return;
-    case 32: std::memcpy(to, from, 32); return;
-    case 64: std::memcpy(to, from, 64); return;
-    default: std::memcpy(to, from, n); return;
+  // Small sizes without a call: two moves that may overlap.
+  auto* t = static_cast<std::byte*>(to);
+  const auto* f = static_cast<const std::byte*>(from);
+  if (n > 64) {
+    std::memcpy(t, f, n);
+  } else if (n >= 16) {
+    for (std::size_t at = 0; at + 16 < n; at += 16) std::memcpy(t + at, f + at, 16);
+    std::memcpy(t + n - 16, f + n - 16, 16);
+  } else if (n >= 8) {
+    std::memcpy(t, f, 8);
+    std::memcpy(t + n - 8, f + n - 8, 8);
+  } else if (n >= 4) {
+    std::memcpy(t, f, 4);
+    std::memcpy(t + n - 4, f + n - 4, 4);
+  } else {
+    for (std::size_t at = 0; at < n; ++at) t[at] = f[at];
   }
 #endif
 }
@@ -64,9 +69,10 @@ class Rows {
     return base_ + places_[column].base + slot * places_[column].stride;
   }
 
-  void prefetch(std::size_t slot) const {
+  REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot) const {
     const std::byte* record = records_ + slot * stride_;
-    for (std::size_t at = 0; at < stride_ + kLine - 1; at += kLine) os::prefetch_read(record + at);
+    for (std::size_t at = 0; at < stride_; at += kLine) os::prefetch_read(record + at);
+    os::prefetch_read(record + stride_ - 1);
     if (large_) prefetch_large(slot);
   }
 
@@ -97,7 +103,7 @@ class Rows {
   }
 
  private:
-  void prefetch_large(std::size_t slot) const {
+  REPLAY_ALWAYS_INLINE void prefetch_large(std::size_t slot) const {
     for (std::size_t c = 0; c < columns_; ++c) {
       if (places_[c].stride != stride_) os::prefetch_read(cell(c, slot));
     }

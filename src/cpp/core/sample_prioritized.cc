@@ -13,16 +13,16 @@ class PrioritizedSampler final : public Sampler {
     const double total = tree_.total();
     if (!(total > 0)) return draw_equal(random, picks);
     constexpr std::size_t kChunk = 64;
-    const double width = 1.0 / static_cast<double>(picks.size());
+    const double width = total / static_cast<double>(picks.size());
     for (std::size_t from = 0; from < picks.size(); from += kChunk) {
       const std::size_t n = picks.size() - from < kChunk ? picks.size() - from : kChunk;
-      double fractions[kChunk];
+      double targets[kChunk];
       std::uint64_t leaves[kChunk];
       Leaf found[kChunk];
       for (std::size_t i = 0; i < n; ++i) {
-        fractions[i] = (static_cast<double>(from + i) + random.unit()) * width;
+        targets[i] = (static_cast<double>(from + i) + random.unit()) * width;
       }
-      tree_.find({fractions, n}, leaves, found);
+      tree_.find({targets, n}, leaves, found);
       for (std::size_t i = 0; i < n; ++i) picks[from + i] = to_pick(leaves[i], found[i]);
     }
     return {total, lowest()};
@@ -31,14 +31,15 @@ class PrioritizedSampler final : public Sampler {
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
     // Whatever has a priority may be held by a writer that was stopped: what is left is equal.
     constexpr unsigned kGuesses = 1000;
-    if (attempt > kGuesses || !(tree_.total() > 0)) {
+    const double total = tree_.total();
+    if (attempt > kGuesses || !(total > 0)) {
       pick.mass = 1;
       return draw_by_count(ring_, random, pick);
     }
-    const double fraction[1] = {random.unit()};
+    double target = random.unit() * total;
     std::uint64_t leaf = 0;
     Leaf found;
-    tree_.find(fraction, &leaf, &found);
+    tree_.find({&target, 1}, &leaf, &found);
     pick = to_pick(leaf, found);
     return true;
   }

@@ -18,9 +18,9 @@ namespace replay_buffer {
 
 // A chosen row.
 struct Pick {
-  std::uint64_t slot = 0;
-  std::uint32_t lap = 0;  // 0: whichever committed row is there
-  float mass = 1;         // its share of the total, up to a factor common to the batch
+  std::uint64_t slot;
+  std::uint32_t lap;  // 0: whichever committed row is there
+  float mass;         // its share of the total, up to a factor common to the batch
 };
 
 // What importance weights need of a draw besides the masses.

@@ -1,8 +1,8 @@
-// The two vector loops of the tree, for SSE2 (every x86-64) and NEON (every arm64), and in plain C++.
+// The two inner loops of the tree: for SSE2, which every x86-64 has, and in plain C++.
 //
-// Words are {float value, uint32 tag}. Other threads may be storing them: 8-byte lanes of an aligned
-// vector load are whole on both architectures, and the callers redo or reject what raced. Under the
-// thread sanitizer the plain version loads them as atomics.
+// Words are {float value, uint32 tag}. Other threads may be storing them: each 8-byte half of an aligned
+// vector load is whole, and the callers redo or reject what raced. Under the thread sanitizer the
+// plain version loads them as atomics.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__SANITIZE_THREAD__)
-#define REPLAY_SIMD_PLAIN 1
-#elif defined(__SSE2__)
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+#define REPLAY_SIMD_SSE2 1
 #include <emmintrin.h>
-#elif defined(__ARM_NEON) && defined(__aarch64__)
-#include <arm_neon.h>
-#else
-#define REPLAY_SIMD_PLAIN 1
 #endif
 
 namespace replay_buffer {
@@ -28,32 +23,13 @@ inline float node_value(std::uint64_t word) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(word));
 }
 
-// The values of 16 words.
-struct alignas(16) Values16 {
-  float v[16];
-};
-
-inline Values16 load16(const NodeWord* words) {
-  Values16 out;
-#if defined(REPLAY_SIMD_PLAIN)
-  for (std::size_t i = 0; i < 16; ++i) out.v[i] = node_value(words[i].load(std::memory_order_relaxed));
-#elif defined(__SSE2__)
-  const auto* p = reinterpret_cast<const float*>(words);
-  for (std::size_t i = 0; i < 4; ++i) {
-    const __m128 a = _mm_load_ps(p + i * 8);
-    const __m128 b = _mm_load_ps(p + i * 8 + 4);
-    _mm_store_ps(out.v + i * 4, _mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
-  }
-#else
-  const auto* p = reinterpret_cast<const float*>(words);
-  for (std::size_t i = 0; i < 4; ++i) vst1q_f32(out.v + i * 4, vld2q_f32(p + i * 8).val[0]);
-#endif
-  return out;
+inline float node_float(const NodeWord& word) {
+  return node_value(word.load(std::memory_order_relaxed));
 }
 
 // The sum of 16 values, always added in the same order.
 inline float sum16(const NodeWord* words) {
-#if defined(__SSE2__) && !defined(REPLAY_SIMD_PLAIN)
+#if defined(REPLAY_SIMD_SSE2)
   const auto* p = reinterpret_cast<const float*>(words);
   __m128 sum = _mm_setzero_ps();
   for (std::size_t i = 0; i < 4; ++i) {
@@ -64,10 +40,50 @@ inline float sum16(const NodeWord* words) {
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_shuffle_ps(sum, sum, 1)));
 #else
-  const Values16 x = load16(words);
   float lane[4] = {0, 0, 0, 0};
-  for (std::size_t i = 0; i < 16; ++i) lane[i % 4] += x.v[i];
+  for (std::size_t i = 0; i < 16; ++i) lane[i % 4] += node_float(words[i]);
   return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+#endif
+}
+
+// The first of 16 values at which their running sum exceeds `target`, and the running sum before it.
+// 16 when none does. Running sums are rounded, so the value found may be 0: the caller checks.
+struct Found {
+  std::size_t child;
+  float before;
+};
+
+inline Found find16(const NodeWord* words, float target) {
+#if defined(REPLAY_SIMD_SSE2)
+  const auto* p = reinterpret_cast<const float*>(words);
+  const __m128 wanted = _mm_set1_ps(target);
+  alignas(16) float upto[20];
+  upto[3] = 0;
+  __m128 carry = _mm_setzero_ps();
+  __m128i over[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    const __m128 a = _mm_load_ps(p + i * 8);
+    const __m128 b = _mm_load_ps(p + i * 8 + 4);
+    __m128 x = _mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0));
+    x = _mm_add_ps(x, _mm_castsi128_ps(_mm_slli_si128(_mm_castps_si128(x), 4)));
+    x = _mm_add_ps(x, _mm_castsi128_ps(_mm_slli_si128(_mm_castps_si128(x), 8)));
+    x = _mm_add_ps(x, carry);
+    carry = _mm_shuffle_ps(x, x, _MM_SHUFFLE(3, 3, 3, 3));
+    _mm_store_ps(upto + 4 + i * 4, x);
+    over[i] = _mm_castps_si128(_mm_cmpgt_ps(x, wanted));
+  }
+  const __m128i packed = _mm_packs_epi16(_mm_packs_epi32(over[0], over[1]), _mm_packs_epi32(over[2], over[3]));
+  const auto mask = static_cast<unsigned>(_mm_movemask_epi8(packed)) | 0x10000U;
+  const auto child = static_cast<std::size_t>(std::countr_zero(mask));
+  return {child, upto[3 + child]};
+#else
+  float sum = 0;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const float next = sum + node_float(words[i]);
+    if (next > target) return {i, sum};
+    sum = next;
+  }
+  return {16, sum};
 #endif
 }
 

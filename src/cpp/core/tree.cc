@@ -1,5 +1,6 @@
 #include "core/tree.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "core/simd.h"
@@ -19,47 +20,25 @@ float least_positive(float a, float b) {
   return b > 0 && b < a ? b : a;
 }
 
-// Which of 16 children holds `fraction` of their sum, and the fraction of that child. Sums are
-// taken in double: exact enough that the smallest child keeps its share next to the largest.
-// Returns kFanout when no child is positive.
-std::size_t choose_child(const Values16& x, double& fraction) {
-  double group[4];
-  for (std::size_t g = 0; g < 4; ++g) {
-    group[g] = (static_cast<double>(x.v[4 * g]) + static_cast<double>(x.v[4 * g + 1])) +
-               (static_cast<double>(x.v[4 * g + 2]) + static_cast<double>(x.v[4 * g + 3]));
-  }
-  const double one = group[0];
-  const double two = one + group[1];
-  const double three = two + group[2];
-  double target = fraction * (three + group[3]);
-
-  const std::size_t g = static_cast<std::size_t>(target >= one) + static_cast<std::size_t>(target >= two) +
-                        static_cast<std::size_t>(target >= three);
-  const double before[4] = {0, one, two, three};
-  target -= before[g];
-  const float* v = x.v + 4 * g;
-  const double a = v[0];
-  const double b = a + static_cast<double>(v[1]);
-  const double c = b + static_cast<double>(v[2]);
-  std::size_t k = static_cast<std::size_t>(target >= a) + static_cast<std::size_t>(target >= b) +
-                  static_cast<std::size_t>(target >= c);
-  const double within[4] = {0, a, b, c};
-  double rest = target - within[k];
-  std::size_t child = 4 * g + k;
-  if (!(x.v[child] > 0)) [[unlikely]] {
-    // Rounding put the target on an edge: step back to the last positive child, else forward.
-    std::size_t at = child;
-    while (at > 0 && !(x.v[at] > 0)) --at;
-    if (!(x.v[at] > 0)) {
-      at = child;
-      while (at < kFanout && !(x.v[at] > 0)) ++at;
-      if (at == kFanout) return kFanout;
+// The child of 16 that holds `target`, which becomes relative to it. Targets are doubles, so that the
+// rounding of large sums far up does not decide between small leaves far down. When rounding or a
+// race points at a child of value 0 or past the end, the nearest positive one before it is taken,
+// else after it. Returns kFanout when no child is positive.
+std::size_t choose_child(const std::atomic<std::uint64_t>* words, double& target) {
+  const Found found = find16(words, static_cast<float>(target));
+  std::size_t child = found.child;
+  target -= static_cast<double>(found.before);
+  if (child == kFanout || !(node_float(words[child]) > 0)) [[unlikely]] {
+    const std::size_t edge = child;
+    while (child > 0 && (child == kFanout || !(node_float(words[child]) > 0))) --child;
+    if (!(node_float(words[child]) > 0)) {
+      child = edge;
+      while (child < kFanout && !(node_float(words[child]) > 0)) ++child;
+      if (child == kFanout) return kFanout;
     }
-    child = at;
-    rest = 0;
+    target = 0;
   }
-  fraction = rest / static_cast<double>(x.v[child]);
-  if (!(fraction < 1)) fraction = 0x1.fffffffffffffp-1;
+  if (target < 0) target = 0;
   return child;
 }
 
@@ -69,12 +48,6 @@ Tree::Tree(std::atomic<std::uint64_t>* nodes, std::atomic<std::uint64_t>* lows, 
     : nodes_(nodes), lows_(lows), leaves_(leaves), shape_(leaves) {}
 
 Leaf Tree::leaf(std::size_t i) const { return unpack(nodes_[i].load(std::memory_order_acquire)); }
-
-void Tree::prefetch(std::size_t leaf) const {
-  os::prefetch_write(nodes_ + leaf);
-  os::prefetch_read(nodes_ + (leaf ^ 8));  // the other line of the leaf's group of 16
-  os::prefetch_write(nodes_ + shape_.start(1) + leaf / kFanout);
-}
 
 void Tree::store(std::size_t i, Leaf leaf) const {
   nodes_[i].store(pack(leaf.value, leaf.tag), std::memory_order_release);
@@ -110,9 +83,8 @@ void Tree::refresh_low(std::size_t level, std::size_t node) const {
       level == 1 ? children(1, node) : inner + shape_.start(level - 1) + node * kFanout;
   std::uint64_t seen = word.load(std::memory_order_acquire);
   for (;;) {
-    const Values16 x = load16(below);
     float low = 0;
-    for (float v : x.v) low = least_positive(low, v);
+    for (std::size_t i = 0; i < kFanout; ++i) low = least_positive(low, node_float(below[i]));
     const auto version = static_cast<std::uint32_t>(seen >> 32) + 1;
     if (word.compare_exchange_weak(seen, pack(low, version), std::memory_order_acq_rel)) return;
   }
@@ -160,9 +132,9 @@ void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
 void Tree::refresh_all() const { refresh_range(0, shape_.size(0)); }
 
 double Tree::total() const {
-  const Values16 x = load16(children(shape_.levels() - 1, 0));
+  const std::atomic<std::uint64_t>* top = children(shape_.levels() - 1, 0);
   double sum = 0;
-  for (float v : x.v) sum += static_cast<double>(v);
+  for (std::size_t i = 0; i < kFanout; ++i) sum += static_cast<double>(node_float(top[i]));
   return sum;
 }
 
@@ -170,33 +142,24 @@ float Tree::lowest() const {
   return node_value(lows_[shape_.nodes() - shape_.size(0) - 1].load(std::memory_order_acquire));
 }
 
-void Tree::find(std::span<const double> fractions, std::uint64_t* leaves, Leaf* found) const {
-  // Level by level over a chunk of draws, so that the loads of different draws overlap.
-  constexpr std::size_t kChunk = 64;
-  double rest[kChunk];
-  for (std::size_t from = 0; from < fractions.size(); from += kChunk) {
-    const std::size_t n = fractions.size() - from < kChunk ? fractions.size() - from : kChunk;
-    std::uint64_t* at = leaves + from;
-    for (std::size_t i = 0; i < n; ++i) {
-      rest[i] = fractions[from + i];
-      at[i] = 0;
-    }
-    for (std::size_t level = shape_.levels() - 1; level >= 1; --level) {
-      for (std::size_t i = 0; i < n; ++i) {
-        if (at[i] == kNone) continue;
-        const std::size_t child = choose_child(load16(children(level, at[i])), rest[i]);
-        at[i] = child == kFanout ? kNone : at[i] * kFanout + child;
-        if (level > 1 && child != kFanout) {
-          const std::atomic<std::uint64_t>* next = children(level - 1, at[i]);
-          os::prefetch_read(next);
-          os::prefetch_read(next + kFanout / 2);
-        }
+void Tree::find(std::span<double> targets, std::uint64_t* leaves, Leaf* found) const {
+  std::fill_n(leaves, targets.size(), 0);
+  // Level by level, so that the loads of different draws overlap.
+  for (std::size_t level = shape_.levels() - 1; level >= 1; --level) {
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (leaves[i] == kNone) continue;
+      const std::size_t child = choose_child(children(level, leaves[i]), targets[i]);
+      leaves[i] = child == kFanout ? kNone : leaves[i] * kFanout + child;
+      if (level > 1 && child != kFanout) {
+        const std::atomic<std::uint64_t>* next = children(level - 1, leaves[i]);
+        os::prefetch_read(next);
+        os::prefetch_read(next + kFanout / 2);
       }
     }
-    for (std::size_t i = 0; i < n; ++i) {
-      found[from + i] = at[i] == kNone ? Leaf{0, 0} : leaf(at[i]);
-      if (!(found[from + i].value > 0)) at[i] = kNone;
-    }
+  }
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    found[i] = leaves[i] == kNone ? Leaf{0, 0} : leaf(leaves[i]);
+    if (!(found[i].value > 0)) leaves[i] = kNone;
   }
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include "os/cpu.h"
 #include "segment/tree_shape.h"
 
 namespace replay_buffer {
@@ -32,7 +33,11 @@ class Tree {
 
   std::size_t leaves() const { return leaves_; }
   Leaf leaf(std::size_t i) const;
-  void prefetch(std::size_t leaf) const;
+  REPLAY_ALWAYS_INLINE void prefetch(std::size_t leaf) const {
+    os::prefetch_write(nodes_ + leaf);
+    os::prefetch_read(nodes_ + (leaf ^ 8));  // the other line of the leaf's group of 16
+    os::prefetch_write(nodes_ + shape_.start(1) + leaf / kFanout);
+  }
 
   // Leaves and their ancestors are separate steps, so that many leaves share the second one.
   // REQUIRES: a value >= 0 and finite.
@@ -51,10 +56,10 @@ class Tree {
   // The least positive leaf; 0 when there is none. REQUIRES: built with lows.
   float lowest() const;
 
-  // For each fraction in [0, 1) the leaf that holds that part of the total. A leaf of value 0 is
-  // never chosen while any is positive; with nothing positive on the way the answer is kNone.
+  // For each target in [0, total) the leaf whose part of the total it falls into. A leaf of value 0
+  // is never chosen; with nothing positive on the way the answer is kNone. Uses up the targets.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  void find(std::span<const double> fractions, std::uint64_t* leaves, Leaf* found) const;
+  void find(std::span<double> targets, std::uint64_t* leaves, Leaf* found) const;
 
  private:
   std::atomic<std::uint64_t>* children(std::size_t level, std::size_t node) const {

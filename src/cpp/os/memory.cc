@@ -161,22 +161,27 @@ void Mapping::discard(std::size_t offset, std::size_t bytes) const {
 }
 
 std::size_t Mapping::resident_bytes() const {
+  // One byte per page, of which the lowest bit counts.
+  std::uint64_t present[kPagesPerQuery / 8];
 #if defined(__APPLE__)
-  char present[kPagesPerQuery];
+  auto* const answer = reinterpret_cast<char*>(present);
 #else
-  unsigned char present[kPagesPerQuery];
+  auto* const answer = reinterpret_cast<unsigned char*>(present);
 #endif
   std::size_t n_resident = 0;
   const std::size_t step = kPagesPerQuery * page_size();
   for (std::size_t at = 0; at < size_; at += step) {
     const std::size_t bytes = std::min(step, size_ - at);
-    if (::mincore(data_ + at, bytes, present) != 0) {
+    const std::size_t n_words = (round_up(bytes, page_size()) / page_size() + 7) / 8;
+    present[n_words - 1] = 0;
+    if (::mincore(data_ + at, bytes, answer) != 0) {
       throw system_error(
           errno, "Asking which of " + std::to_string(size_) + " bytes are in memory failed");
     }
-    const std::size_t n_pages = round_up(bytes, page_size()) / page_size();
-    n_resident += static_cast<std::size_t>(
-        std::count_if(present, present + n_pages, [](auto flags) { return (flags & 1) != 0; }));
+    // The product adds up the eight lowest bits of a word in its highest byte.
+    constexpr std::uint64_t kLowBits = 0x0101010101010101u;
+    for (std::size_t i = 0; i < n_words; ++i)
+      n_resident += ((present[i] & kLowBits) * kLowBits) >> 56;
   }
   return n_resident * page_size();
 }

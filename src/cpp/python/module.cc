@@ -21,7 +21,11 @@ namespace replay_buffer::python {
 
 Names names;
 
-Handle& handle_of(PyObject* self) { return *nb::inst_ptr<Handle>(nb::handle(self)); }
+Handle& handle_of(PyObject* self) {
+  static Handle never_settled;  // for an object whose __init__ has not run: every call goes to Python
+  const nb::handle object(self);
+  return nb::inst_ready(object) ? *nb::inst_ptr<Handle>(object) : never_settled;
+}
 
 PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
                     PyObject* kwnames) {
