@@ -32,16 +32,16 @@ def candidates(version: str) -> Iterator[str]:
         yield str(folder / "bin" / "python")
 
 
-def is_version(interpreter: str, version: str) -> bool:
-    """Whether the interpreter runs, and as that version."""
+def version_of(interpreter: str) -> str:
+    """The version, as in "3.11"; empty if it does not run or cannot make environments."""
     show = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
     try:
         ran = subprocess.run(
             [interpreter, "-c", show], capture_output=True, check=False, text=True, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return ran.stdout.strip() == version
+        return ""
+    return ran.stdout.strip()
 
 
 def interpreter_for(versions: tuple[str, ...]) -> str:
@@ -51,7 +51,7 @@ def interpreter_for(versions: tuple[str, ...]) -> str:
         return sys.executable
     for version in versions:
         for candidate in candidates(version):
-            if is_version(candidate, version):
+            if version_of(candidate) == version:
                 return candidate
     raise InstallError(f"needs Python {' or '.join(versions)}, none found")
 
@@ -78,7 +78,7 @@ def install(adapter: ModuleType, folder: Path, log: Path) -> str:
     base = interpreter_for(getattr(adapter, "PYTHONS", ()))
     python = folder / "bin" / "python"
     stamp = folder / "installed.json"
-    wanted = json.dumps([sys.version, base, adapter.INSTALL])
+    wanted = json.dumps([version_of(base), adapter.INSTALL])
     local = any(Path(item).exists() for step in adapter.INSTALL for item in step)
     if not local and stamp.exists() and stamp.read_text() == wanted:
         return str(python)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from draws import priorities, updates
 import torch_threads
+from draws import priorities, updates
 from timing import Call
 from workload import Workload
 
