@@ -1,4 +1,4 @@
-"""Bugs of other replay buffers and the rules that exclude them, 1 to 6. Every test fails on its bug."""
+"""Rules 1 to 6 of drawing: each excludes a bug of other replay buffers, and fails on it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Bugs of other replay buffers and the rules that exclude them, 7 to 12. Every test fails on its bug."""
+"""Rules 7 to 12 of drawing: each excludes a bug of other replay buffers, and fails on it."""
 
 import random
 
