@@ -13,9 +13,11 @@ TITLE = "Stable-Baselines3 2.9.2"
 INSTALL = (("torch==2.13.0",), ("stable-baselines3==2.9.2",))
 CAN: frozenset[str] = frozenset()
 NOTE = (
-    "Batches are added as one step of 64 environments, to a second, smaller buffer. "
+    "Batches are added as one step of 64 environments, to a second buffer of at most 128 MiB. "
     + torch_threads.NOTE
 )
+
+BATCH_BYTES = 2**27  # more than any cache holds
 
 
 class Buffer:
@@ -49,7 +51,8 @@ class Buffer:
 
     def add_batch(self, n: int) -> Call:
         if not hasattr(self, "_vector"):
-            self._vector = self._full(self._workload.capacity // 16, n)
+            rows = min(self._workload.capacity, BATCH_BYTES // self._workload.row_bytes)
+            self._vector = self._full(rows, n)
         return Call(self._vector.add, self._step(n))
 
     def sample(self, n: int) -> Call:
