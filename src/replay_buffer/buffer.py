@@ -10,9 +10,11 @@ Thread safety: every method may be called by any number of threads at once.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import operator
 import secrets
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -64,8 +66,9 @@ class ReplayBuffer(_core.Buffer):
         )
         self._schema: Schema | None = None
         self._closed = False
+        self._settling = threading.Lock()
         if schema is not None:
-            if self._draft != Draft():
+            if not self._draft.empty:
                 raise InvalidArgument("a schema says everything: no shape or dtype beside it")
             self._use(schema if isinstance(schema, Schema) else Schema(schema))
 
@@ -134,7 +137,10 @@ class ReplayBuffer(_core.Buffer):
     # ----------------------------------------------------------------------------------- reading
 
     def latest(self, n: int) -> Batch:
-        """The newest n rows (all when there are fewer), oldest first."""
+        """The newest n rows (all when there are fewer), oldest first.
+
+        Raises NotEnoughRows before the first row, when the columns are not yet known.
+        """
         n = _count("n", n)
         while True:
             ids = self._latest_ids(min(n, self.capacity)) if self._settled() else self._no_ids()
@@ -155,7 +161,7 @@ class ReplayBuffer(_core.Buffer):
         if gone.any():
             first = wanted[gone][0]
             raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
-        batch["indices"] = wanted
+        batch["indices"] = wanted.copy()
         return batch
 
     async def sample_async(
@@ -227,31 +233,23 @@ class ReplayBuffer(_core.Buffer):
     @alpha.setter
     def alpha(self, value: float) -> None:
         self._check_weighted()
-        if not self._settled():
-            raise InvalidArgument("alpha can be changed once the buffer has rows")
-        self._set_alpha(value)
+        with self._settling:
+            config = dataclasses.replace(self._config, alpha=value)  # checks the value
+            if self._settled():
+                self._set_alpha(config.alpha)
+            self._config = config
 
     # ------------------------------------------------------------------- the slow side of hot calls
 
-    def _slow_add(self, *values: Any, priority: Any = None, **columns: Any) -> int:
-        row = self._bind(values, columns, batched=False)
-        assert self._schema is not None
-        _, arrays = self._schema.arrays(row, None)
-        raws = self._raws(None if priority is None else [priority], 1)
-        return int(self._write_rows(1, arrays, raws)[0])
+    def _slow_add(self, /, *values: Any, priority: Any = None, **columns: Any) -> int:
+        raws = None if priority is None else [priority]
+        return int(self._convert_and_write(values, columns, raws, batched=False)[0])
 
-    def _slow_add_batch(self, *values: Any, priority: Any = None, **columns: Any) -> Ids:
-        rows = self._bind(values, columns, batched=True)
-        assert self._schema is not None
-        n, arrays = self._schema.arrays(rows, -1)
-        raws = self._raws(priority, n)
-        if n == 0:
-            return np.empty(0, np.int64)
-        ids: Ids = self._write_rows(n, arrays, raws)
-        return ids
+    def _slow_add_batch(self, /, *values: Any, priority: Any = None, **columns: Any) -> Ids:
+        return self._convert_and_write(values, columns, priority, batched=True)
 
     def _slow_sample(
-        self, batch_size: int, *, out: Batch | None = None, beta: float | None = None
+        self, /, batch_size: int, *, out: Batch | None = None, beta: float | None = None
     ) -> Batch:
         n = _count("batch_size", batch_size)
         self._check_open()
@@ -264,9 +262,9 @@ class ReplayBuffer(_core.Buffer):
             self._check_out(out, n)
         if n > 2**31 - 1:
             raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
-        return self.sample(n, out=out, beta=beta)
+        return self._sample_prepared(n, out=out, beta=beta)
 
-    def _slow_update_priorities(self, ids: Any, td_errors: Any) -> int:
+    def _slow_update_priorities(self, /, ids: Any, td_errors: Any) -> int:
         self._check_weighted()
         wanted = _ids(ids)
         raws = np.abs(_numbers("td_errors", td_errors))
@@ -286,15 +284,26 @@ class ReplayBuffer(_core.Buffer):
         self._settle(schema.core_columns(), self._config.core_options(self._seed))
         self._schema = schema
 
-    def _bind(self, values: tuple[Any, ...], columns: dict[str, Any], batched: bool) -> Batch:
-        """Values by field name, settling the schema if this is the first row."""
+    def _convert_and_write(
+        self, values: tuple[Any, ...], columns: dict[str, Any], priority: Any, *, batched: bool
+    ) -> Ids:
+        """Adds rows, settling the schema if they are the first. Changes nothing when it raises."""
         self._check_open()
-        row = _by_name(self._schema, values, columns)
-        if self._schema is None:
+        schema = self._schema
+        row = _by_name(schema, values, columns)
+        if schema is None:
             schema = self._draft.settle(row, batched=batched)
-            schema.arrays(row, -1 if batched else None)
-            self._use(schema)
-        return row
+        n, arrays = schema.arrays(row, -1 if batched else None)
+        raws = self._raws(priority, n)
+        if n == 0:
+            return np.empty(0, np.int64)
+        with self._settling:
+            if self._schema is None:
+                self._use(schema)
+        if self._schema is not schema:  # another thread's first row came first
+            return self._convert_and_write(values, columns, priority, batched=batched)
+        ids: Ids = self._write_rows(n, arrays, raws)
+        return ids
 
     def _raws(self, priority: Any, n: int) -> npt.NDArray[np.float32] | None:
         if priority is None:
@@ -348,6 +357,11 @@ class ReplayBuffer(_core.Buffer):
         }
 
 
+# What Python says of wrong arguments names the call the user made.
+for _name in ("add", "add_batch", "sample", "update_priorities"):
+    getattr(ReplayBuffer, f"_slow_{_name}").__qualname__ = f"ReplayBuffer.{_name}"
+
+
 def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, Any]) -> Batch:
     """Positional values get the names of the fields; `done` is shorthand for terminated."""
     if schema is not None:
@@ -361,7 +375,10 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
             if "truncated" in order and "truncated" not in columns:
                 columns["truncated"] = np.zeros_like(columns["terminated"], dtype=bool)
     else:
-        order = ENDS if len(values) == len(ENDS) else DONE
+        ends = len(values) == len(ENDS) or "terminated" in columns or "truncated" in columns
+        order = ENDS if ends else DONE
+        if ends and "done" in columns:
+            columns = {("terminated" if k == "done" else k): v for k, v in columns.items()}
     if len(values) > len(order):
         raise SchemaMismatch(
             f"{len(values)} values were given, the columns are {', '.join(order)}"
@@ -372,11 +389,11 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
         raise SchemaMismatch(f"column {twice[0]!r} was given by position and by name")
     row.update(columns)
     if schema is None and not row:
-        raise SchemaMismatch("add needs a value for each column")
-    if schema is None and values and len(row) < len(values) + len(columns):
-        raise SchemaMismatch("a column was given twice")
-    if schema is None and values and len(values) < 4:
-        raise SchemaMismatch(f"the columns of a row are {', '.join(DONE)}; {len(row)} were given")
+        raise SchemaMismatch("a row needs a value for each column")
+    if schema is None and values:
+        missing = [name for name in order if name not in row]
+        if missing:
+            raise SchemaMismatch(f"column {missing[0]!r} is missing in the first row")
     return row
 
 
@@ -417,7 +434,7 @@ def _seed(value: Any) -> int:
         seed = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"seed must be a whole number, not {value!r}") from None
-    if not 0 <= seed < 2**64:
+    if isinstance(value, bool) or not 0 <= seed < 2**64:
         raise InvalidArgument(f"seed must be between 0 and 2^64 - 1, not {value!r}")
     return seed
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .buffer import ReplayBuffer
 from .config import BufferConfig
-from .errors import NotEnoughRows
+from .errors import NotEnoughRows, RowGone
 from .schema import Column, Schema
 
 
@@ -42,15 +42,19 @@ class SharedCircularBuffer:
         if size == 0:
             raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
         positions = np.random.RandomState(seed).randint(0, size, size=batch_size)  # noqa: NPY002
-        newest = int(self._buffer._latest_ids(1)[0])
-        ids = newest - (newest - positions) % self._buffer.capacity
-        return self._lists(ids)
+        while True:
+            newest = int(self._buffer._latest_ids(1)[0])
+            try:
+                return self._lists(newest - (newest - positions) % self._buffer.capacity)
+            except RowGone:
+                continue  # overwritten between the two calls
 
     def latest(self, n: int) -> dict[str, list[Any]]:
         """The n newest transitions, oldest first; all of them when there are fewer."""
         if n <= 0:
             return {name: [] for name in self._fields()}
-        return self._lists(self._buffer._latest_ids(min(n, self._buffer.capacity)))
+        batch = self._buffer.latest(n)
+        return {name: batch[name].tolist() for name in self._fields()}
 
     def __len__(self) -> int:
         return len(self._buffer)

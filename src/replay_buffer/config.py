@@ -66,7 +66,7 @@ class BufferConfig:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         set_(self, "capacity", _whole("capacity", self.capacity))
-        set_(self, "max_times_sampled", _whole("max_times_sampled", self.max_times_sampled))
+        set_(self, "max_times_sampled", _whole("max_times_sampled", self.max_times_sampled, 2**31))
         if self.block_rows is not None:
             set_(self, "block_rows", _whole("block_rows", self.block_rows))
             if self.block_rows > self.capacity:
@@ -113,15 +113,15 @@ class BufferConfig:
         return f"BufferConfig({', '.join(said)})"
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: Any, most: int = 2**40) -> int:
     try:
         number = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
     if isinstance(value, bool) or number < 1:
         raise InvalidArgument(f"{name} must be at least 1, not {value!r}")
-    if number > 2**40:
-        raise InvalidArgument(f"{name} must be at most 2^40, not {value!r}")
+    if number > most:
+        raise InvalidArgument(f"{name} must be at most {most:,}, not {value!r}")
     return number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -39,15 +39,33 @@ class Draft:
                 raise InvalidArgument(f"action_dim must be at least 1, not {self.action_dim}")
         if self.obs_shape is not None and not isinstance(self.obs_shape, Mapping):
             object.__setattr__(self, "obs_shape", as_shape("obs_shape", self.obs_shape))
+        if self.obs_dtype is not None and not isinstance(self.obs_dtype, Mapping):
+            object.__setattr__(self, "obs_dtype", as_dtype("obs_dtype", self.obs_dtype))
         if self.action_shape is not None:
             object.__setattr__(self, "action_shape", as_shape("action_shape", self.action_shape))
         for name in ("action_dtype", "reward_dtype"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_dtype(name, getattr(self, name)))
 
+    @property
+    def empty(self) -> bool:
+        """Whether the constructor was told nothing."""
+        return all(getattr(self, f.name) is None for f in fields(self))
+
     def settle(self, values: Mapping[str, Any], *, batched: bool) -> Schema:
         """The schema that this draft and the values of a first row give."""
-        return Schema({name: self._field(name, v, batched) for name, v in values.items()})
+        if not self.empty:
+            order = ENDS if "terminated" in values or "truncated" in values else DONE
+            missing = [name for name in order if name not in values]
+            if missing:
+                raise SchemaMismatch(f"column {missing[0]!r} is missing in the first row")
+        found = {name: self._field(name, v, batched) for name, v in values.items()}
+        if "obs" in found and "next_obs" in found and found["obs"] != found["next_obs"]:
+            raise SchemaMismatch(
+                f"column 'next_obs' is {_said(found['next_obs'])}, "
+                f"but 'obs' is {_said(found['obs'])}"
+            )
+        return Schema(found)
 
     def guess(self) -> Schema | None:
         """The schema to estimate memory with before the first row; None when there is no shape."""
@@ -81,7 +99,12 @@ class Draft:
             return Column(self.action_shape, dtype, self.action_dim if discrete else None)
         if array.shape == () and array.dtype.kind in "iu":
             return Column((), self.action_dtype or "int64", self.action_dim)
-        if self.action_dim is not None and array.shape != (self.action_dim,):
+        if self.action_dim is not None and array.shape == (self.action_dim,):
+            floats = array.dtype.kind == "f"
+            return Column(
+                array.shape, self.action_dtype or (_stored_dtype(array) if floats else "float32")
+            )
+        if self.action_dim is not None:
             if array.shape == () and self.action_dim == 1:
                 return Column((), self.action_dtype or _stored_dtype(array))
             raise SchemaMismatch(
@@ -96,6 +119,10 @@ def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -
     if isinstance(value, Mapping) or isinstance(shape, Mapping):
         if not isinstance(value, Mapping) or not value:
             raise SchemaMismatch(f"column {path!r}: expected a dict, got {type(value).__name__}")
+        if isinstance(shape, Mapping) and set(shape) != set(value):
+            odd = sorted(set(shape) ^ set(value), key=str)[0]
+            state = "missing" if odd in shape else "not in obs_shape"
+            raise SchemaMismatch(f"column '{path}/{odd}' is {state}")
         shapes = shape if isinstance(shape, Mapping) else dict.fromkeys(value, shape)
         dtypes = dtype if isinstance(dtype, Mapping) else dict.fromkeys(value, dtype)
         return {
@@ -105,7 +132,11 @@ def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -
     array = _example(path, value, batched)
     if shape is not None and array.shape != as_shape(path, shape):
         raise SchemaMismatch(f"column {path!r}: expected shape {shape}, got {array.shape}")
-    return Column(array.shape, as_dtype(path, dtype) if dtype is not None else _stored_dtype(array))
+    if dtype is not None:
+        return Column(array.shape, as_dtype(path, dtype))
+    # Whole numbers written out by hand are not a choice of dtype.
+    by_hand = not hasattr(value, "dtype") and array.dtype.kind in "iu"
+    return Column(array.shape, "float32" if by_hand else _stored_dtype(array))
 
 
 def _example(path: str, value: Any, batched: bool) -> Any:
@@ -116,6 +147,12 @@ def _example(path: str, value: Any, batched: bool) -> Any:
     if array.ndim == 0 or array.shape[0] == 0:
         raise SchemaMismatch(f"column {path!r}: expected a batch, got shape {array.shape}")
     return array[0]
+
+
+def _said(column: Any) -> str:
+    if isinstance(column, Column):
+        return str(column)
+    return "{" + ", ".join(f"{name} {_said(inner)}" for name, inner in column.items()) + "}"
 
 
 def _stored_dtype(array: Any) -> np.dtype[Any]:

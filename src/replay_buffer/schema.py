@@ -51,8 +51,10 @@ class Column:
         if self.limit is not None:
             if self.shape != () or self.dtype.kind not in "iu":
                 raise InvalidArgument("limit is for integer scalars")
-            if self.limit < 1:
-                raise InvalidArgument(f"limit must be at least 1, not {self.limit}")
+            if isinstance(self.limit, bool) or not isinstance(self.limit, (int, np.integer)):
+                raise InvalidArgument(f"limit must be a whole number, not {self.limit!r}")
+            if not 1 <= self.limit < 2**63:
+                raise InvalidArgument(f"limit must be between 1 and 2^63 - 1, not {self.limit}")
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.shape))
@@ -71,6 +73,9 @@ class Schema:
     columns: tuple[tuple[str, Column], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fields, Mapping):
+            raise InvalidArgument(f"a schema is made from a dict, not {self.fields!r}")
+        object.__setattr__(self, "fields", _copied(self.fields))
         columns = tuple(_flatten(self.fields, ""))
         if not columns:
             raise InvalidArgument("a schema needs at least one column")
@@ -126,18 +131,24 @@ def as_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     try:
-        found = np.dtype(dtype)
-    except TypeError:
-        raise InvalidArgument(f"{name}: {dtype!r} is not a dtype") from None
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        found = np.dtype(object)
+    if dtype is None or found.kind == "O":
+        raise InvalidArgument(f"{name}: {dtype!r} is not a dtype of numbers")
     if found.name not in DTYPES:
         raise InvalidArgument(f"{name} must be one of {', '.join(DTYPES)}, not {found.name}")
     return found.newbyteorder("=")
 
 
+def _copied(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copied(v) if isinstance(v, Mapping) else v for name, v in fields.items()}
+
+
 def _flatten(fields: Any, prefix: str) -> Iterator[tuple[str, Column]]:
     for name, value in fields.items():
-        if not isinstance(name, str) or not name or "/" in name:
-            raise InvalidArgument(f"a column's name is a string without '/', not {name!r}")
+        if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
+            raise InvalidArgument(f"a column's name is printable and without '/', not {name!r}")
         path = prefix + name
         if isinstance(value, Column):
             if len(path.encode()) > 95:
@@ -176,7 +187,7 @@ def plain_array(path: str, value: Any) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise SchemaMismatch(
             f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"
         )
@@ -186,10 +197,11 @@ def plain_array(path: str, value: Any) -> Array:
 def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
     """`value` with a leading dimension and the column's dtype, C-contiguous."""
     array = plain_array(path, value)
+    if batched and array.shape == (0,):
+        return np.empty((0, *column.shape), column.dtype)
     rows = array.shape[:1] if batched else ()
     if array.shape != rows + column.shape or (batched and array.ndim == 0):
-        lead = "(n, " if batched else "("
-        wanted = lead + ", ".join(map(str, column.shape)) + ")"
+        wanted = str((0, *column.shape)).replace("0", "n", 1) if batched else str(column.shape)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
     out = np.ascontiguousarray(_cast(path, column, array))
     if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
@@ -202,7 +214,7 @@ def _cast(path: str, column: Column, array: Array) -> Array:
     """Casts only where no value changes its meaning: rounding of floats is all that is allowed."""
     to = column.dtype
     if array.dtype == to:
-        return array.astype(to, copy=False)
+        return array
     if to.kind != "f" and array.dtype.kind == "f" and to.kind != "b":
         raise SchemaMismatch(f"column {path!r}: expected {to}, got {array.dtype}")
     with np.errstate(all="ignore"):

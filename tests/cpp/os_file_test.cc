@@ -93,6 +93,7 @@ TEST(OsFile, OfManyWhoLinkAtOnceOneWins) {
   const Directory directory;
   const Signal start;
   std::vector<std::unique_ptr<Child>> children;
+  children.reserve(8);
   for (int i = 0; i < 8; ++i) {
     children.push_back(std::make_unique<Child>([&] {
       File file = File::create_hidden(directory.path());

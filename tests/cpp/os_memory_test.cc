@@ -99,12 +99,14 @@ TEST(OsMemory, MovingKeepsTheAddressAndReleasesOnce) {
   std::byte* const data = first.data();
   Mapping second = std::move(first);
   EXPECT_EQ(second.data(), data);
-  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move)
+  // NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move)
+  EXPECT_EQ(first.data(), nullptr);
   EXPECT_EQ(first.size(), 0u);
   first = Mapping::reserve(4096);
   first = std::move(second);
   EXPECT_EQ(first.data(), data);
-  EXPECT_FALSE(second);  // NOLINT(bugprone-use-after-move)
+  EXPECT_FALSE(second);
+  // NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)
 }
 
 TEST(OsMemory, MappedFileIsSharedBetweenProcessesAndOutlivesTheDescriptor) {

@@ -64,6 +64,7 @@ TEST(OsParallelFor, SeveralThreadsTakePart) {
 TEST(OsParallelFor, CallsFromManyThreadsAndFromWithinTasksDoNotWaitForEachOther) {
   std::atomic<int> n_bad{0};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int round = 0; round < 500; ++round) {
@@ -162,6 +163,7 @@ TEST(OsSpinLock, ProtectsACounter) {
   SpinLock lock;
   std::uint64_t counter = 0;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 50'000; ++i) {

@@ -5,6 +5,11 @@
 #include "replay_buffer/error.h"
 
 namespace replay_buffer {
+namespace {
+
+constexpr std::uint64_t kMostLaps = (std::uint64_t{1} << 32) - 2;
+
+}  // namespace
 
 Blocks::Blocks(const Segment& segment)
     : counters_(segment.counters()),
@@ -19,7 +24,10 @@ Claim Blocks::claim(Identity me) const {
   for (;;) {
     std::uint64_t head = counters_.head.load(std::memory_order_acquire);
     const std::size_t b = head % count_;
-    const auto lap = static_cast<std::uint32_t>(head / count_ + 1);
+    if (head / count_ >= kMostLaps) {
+      throw Error(ErrorCode::kBusy, "the row ids of this buffer are used up: 2^32 laps were written");
+    }
+    const std::uint32_t lap = lap_of(head);
     std::uint64_t word = blocks_[b].word.load(std::memory_order_acquire);
     const BlockWord held = BlockWord::unpack(word);
     if (held.lap < lap) {
@@ -29,7 +37,7 @@ Claim Blocks::claim(Identity me) const {
         if (!blocks_[b].word.compare_exchange_strong(word, mine.pack(), std::memory_order_acq_rel)) {
           continue;
         }
-        set_fill(b, {static_cast<std::uint16_t>(lap), 0, fill(b).committed});
+        begin_lap(b, held.lap, lap);
         const std::uint64_t sequence = head;
         counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
         return {sequence, b, lap, b * block_rows_, rows_in(b)};
@@ -43,6 +51,19 @@ Claim Blocks::claim(Identity me) const {
     // Claimed by somebody who has not moved the head yet, or held open by a live writer.
     counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
   }
+}
+
+// Of the two laps a block remembers, the older makes room.
+void Blocks::begin_lap(std::size_t b, std::uint32_t last, std::uint32_t lap) const {
+  Block& block = blocks_[b];
+  const Fill was = fill(b);
+  block.before.store((std::uint64_t{last} << 32) | was.written_in(last), std::memory_order_release);
+  Block::Lap* older = &block.laps[0];
+  if (older->taken.load(std::memory_order_relaxed) > block.laps[1].taken.load(std::memory_order_relaxed)) {
+    older = &block.laps[1];
+  }
+  older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
+  set_fill(b, {static_cast<std::uint16_t>(lap), 0, was.committed});
 }
 
 void Blocks::seal(const Claim& claim) const {

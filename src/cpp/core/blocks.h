@@ -53,10 +53,10 @@ class Blocks {
 
   // How full a block is; only its holder stores it.
   Fill fill(std::size_t block) const {
-    return Fill::unpack(fills_[block].load(std::memory_order_relaxed));
+    return Fill::unpack(fills_[block].load(std::memory_order_acquire));
   }
   void set_fill(std::size_t block, Fill fill) const {
-    fills_[block].store(fill.pack(), std::memory_order_relaxed);
+    fills_[block].store(fill.pack(), std::memory_order_release);
   }
   // Rows written so far in the block claimed at head `sequence`, in the lap of that claim.
   std::size_t written(std::uint64_t sequence) const {
@@ -81,6 +81,8 @@ class Blocks {
   std::uint64_t begin_era() const;
 
  private:
+  void begin_lap(std::size_t block, std::uint32_t last, std::uint32_t lap) const;
+
   Counters& counters_;
   Block* blocks_;
   std::atomic<std::uint64_t>* fills_;

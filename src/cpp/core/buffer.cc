@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/recent.h"
+#include "os/process.h"
 #include "os/threads.h"
 #include "replay_buffer/error.h"
 
@@ -36,17 +37,27 @@ class PickSpace {
 }  // namespace
 
 Buffer::Buffer(std::unique_ptr<Segment> segment)
-    : ring_(std::move(segment)), sampler_(make_sampler(ring_)), writer_(ring_, Identity{}) {}
+    : ring_(std::move(segment)), sampler_(make_sampler(ring_)), writer_(ring_, Identity{}),
+      generation_(os::fork_generation()) {}
+
+void Buffer::append(std::size_t n, const std::byte* const* columns, const float* raws,
+                    std::int64_t* ids) {
+  if (generation_ != os::fork_generation()) [[unlikely]] {
+    writer_.abandon();
+    generation_ = os::fork_generation();
+  }
+  writer_.append(n, columns, raws, ids);
+}
 
 void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids) {
   const std::lock_guard guard(lock_);
-  writer_.append(n, columns, raws, ids);
+  append(n, columns, raws, ids);
 }
 
 bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float* raws,
                      std::int64_t* ids) {
   const std::unique_lock guard(lock_, std::try_to_lock);
-  if (guard) writer_.append(n, columns, raws, ids);
+  if (guard) append(n, columns, raws, ids);
   return guard.owns_lock();
 }
 
@@ -56,12 +67,14 @@ void Buffer::release() {
 }
 
 void Buffer::sample(const Batch& batch, float beta) {
+  // Asked of an empty buffer, a batch is refused before it counts as drawn.
+  if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
   Counters& counters = ring_.counters();
   Random random(ring_.settings().seed, counters.draws.fetch_add(1, std::memory_order_relaxed));
   PickSpace space(batch.rows);
   const std::span<Pick> picks = space.picks();
-  Mass mass = sampler_->draw(random, picks);
-  if (ring_.settings().cer != 0) include_newest(picks, mass);
+  const Mass mass = sampler_->draw(random, picks);
+  if (ring_.settings().cer != 0) include_newest(picks);
   copy_rows(random, picks, batch);
   if (batch.weights != nullptr) weigh(picks, mass, beta, batch.weights);
   counters.rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
@@ -69,18 +82,14 @@ void Buffer::sample(const Batch& batch, float beta) {
 
 // Combined experience replay: the newest row takes the first place of the batch, with the mass it
 // would have been drawn with.
-void Buffer::include_newest(std::span<Pick> picks, Mass& mass) const {
+void Buffer::include_newest(std::span<Pick> picks) const {
   Recent recent(ring_);
   std::size_t slot = 0;
   std::uint32_t lap = 0;
-  if (!recent.next(slot, lap)) return;
-  Pick& first = picks.front();
-  first.slot = slot;
-  first.lap = lap;
-  if (ring_.priorities && mass.total > 0) {
-    const Leaf leaf = ring_.priorities->tree().leaf(slot);
-    if (leaf.value > 0) first.mass = leaf.value;
-  }
+  do {
+    if (!recent.next(slot, lap)) return;
+  } while (ring_.priorities && ring_.priorities->of(slot).lap != lap);  // not weighed yet
+  picks.front() = {slot, lap, sampler_->mass_of(slot)};
 }
 
 bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
@@ -89,7 +98,7 @@ bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) cons
   if (pick.lap != 0 && row_id(word) != (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot) {
     return false;
   }
-  if (!ring_.rows.read(pick.slot, word, batch.columns, at)) return false;
+  if (!ring_.rows.read(pick.slot, word, batch.columns, at, batch.step)) return false;
   batch.ids[at] = static_cast<std::int64_t>(row_id(word));
   return true;
 }

@@ -16,12 +16,14 @@
 
 namespace replay_buffer {
 
-// Where a batch goes: one C-contiguous array per column (null: not wanted), row ids, weights.
+// Where a batch goes: row ids, weights (null: not wanted), and the columns (null: not wanted). Row i of
+// column c goes to columns[c] + i * step; a step of 0 is the column's own size, a plain array.
 struct Batch {
   std::size_t rows = 0;
   std::byte* const* columns = nullptr;
   std::int64_t* ids = nullptr;
   float* weights = nullptr;
+  std::size_t step = 0;
 };
 
 class Buffer {
@@ -57,16 +59,18 @@ class Buffer {
   void release();
 
  private:
+  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
   void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
   void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
-  void include_newest(std::span<Pick> picks, Mass& mass) const;
+  void include_newest(std::span<Pick> picks) const;
   void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
 
   Ring ring_;
   std::unique_ptr<Sampler> sampler_;
-  os::SpinLock lock_;  // protects writer_
+  os::SpinLock lock_;  // protects what follows
   Writer writer_;
+  std::uint64_t generation_;  // of forks; another one means this is a child's copy
 };
 
 }  // namespace replay_buffer

@@ -22,10 +22,12 @@ constexpr float kLeastWeight = std::numeric_limits<float>::min();
 
 Priorities::Priorities(const Segment& segment)
     : counters_(segment.counters()),
-      raw_(segment.raw()),
-      tree_(segment.tree(), segment.layout().has_lows() ? segment.lows() : nullptr,
+      words_(segment.priorities()),
+      tree_(segment.weights(), segment.sums(), segment.layout().has_lows() ? segment.lows() : nullptr,
             segment.layout().settings.capacity),
       capacity_(segment.layout().settings.capacity),
+      block_rows_(segment.layout().settings.block_rows),
+      block_count_(segment.layout().block_count),
       epsilon_(segment.layout().settings.epsilon) {}
 
 float Priorities::max_raw() const {
@@ -38,15 +40,30 @@ float Priorities::alpha() const {
 
 float Priorities::raw_of(std::int64_t id) const {
   const auto number = static_cast<std::uint64_t>(id);
-  const bool there = id >= 0 && tree_.leaf(number % capacity_).tag == number / capacity_ + 1;
-  return there ? raw(number % capacity_) : std::numeric_limits<float>::quiet_NaN();
+  const bool there = !never_given(id) && of(number % capacity_).lap == number / capacity_ + 1;
+  return there ? of(number % capacity_).raw : std::numeric_limits<float>::quiet_NaN();
 }
 
-float Priorities::weigh(float raw, float alpha) const {
-  const float base = raw + epsilon_;
+float Priorities::weigh(PriorityWord word, float alpha) const {
+  if (word.lap == kGone) return 0;
+  const float base = word.raw + epsilon_;
   const float weight = std::pow(base, alpha);
   if (weight > kMostWeight) return kMostWeight;
   return weight < kLeastWeight && base > 0 ? kLeastWeight : weight;
+}
+
+// Recomputes a leaf from its word. Whoever stores a leaf looks again afterwards and repeats until
+// what it stored follows from what is there, so of several at once the last one is right.
+void Priorities::refresh_leaf(std::size_t slot) const {
+  std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
+  for (;;) {
+    const float exponent = alpha();
+    tree_.store(slot, weigh(PriorityWord::unpack(seen), exponent));
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // the leaf is stored before the word is read
+    const std::uint64_t now = words_[slot].load(std::memory_order_acquire);
+    if (now == seen && alpha() == exponent) return;
+    seen = now;
+  }
 }
 
 void Priorities::raise_max(float raw) const {
@@ -59,29 +76,32 @@ void Priorities::raise_max(float raw) const {
 
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   raise_max(raw);
-  raw_[slot].store(raw, std::memory_order_relaxed);
-  tree_.store(slot, {weigh(raw, alpha()), lap});
+  words_[slot].store(PriorityWord{raw, lap}.pack(), std::memory_order_release);
+  refresh_leaf(slot);
 }
 
-void Priorities::drop(std::size_t slot) const { tree_.store(slot, {0, kGone}); }
+void Priorities::drop(std::size_t slot) const {
+  words_[slot].store(PriorityWord{0, kGone}.pack(), std::memory_order_release);
+  refresh_leaf(slot);
+}
 
-// Stores a raw value and the leaf that follows from it, unless the slot's row is another by now.
-// Two updates of one row, or an update and a change of alpha, may cross: the one whose leaf comes
-// second has, by that exchange, also seen what the first one stored before its own, and starts over.
 bool Priorities::replace(std::size_t slot, std::uint32_t lap, float raw) const {
-  Leaf seen = tree_.leaf(slot);
-  if (seen.tag != lap) return false;
-  raw_[slot].store(raw, std::memory_order_relaxed);
-  for (;;) {
-    const float current = raw_[slot].load(std::memory_order_relaxed);
-    const float exponent = alpha();
-    const Leaf wanted{weigh(current, exponent), lap};
-    while (!tree_.store_if(slot, seen, wanted)) {
-      if (seen.tag != lap) return false;
-    }
-    if (raw_[slot].load(std::memory_order_relaxed) == current && alpha() == exponent) return true;
-    seen = wanted;
-  }
+  std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
+  do {
+    if (PriorityWord::unpack(seen).lap != lap) return false;
+  } while (!words_[slot].compare_exchange_weak(seen, PriorityWord{raw, lap}.pack(),
+                                               std::memory_order_acq_rel));
+  refresh_leaf(slot);
+  return true;
+}
+
+bool Priorities::never_given(std::int64_t id) const {
+  if (id < 0) return true;
+  const auto number = static_cast<std::uint64_t>(id);
+  const std::uint64_t slot = number % capacity_;
+  const std::uint64_t sequence = number / capacity_ * block_count_ + slot / block_rows_;
+  return sequence >= counters_.head.load(std::memory_order_relaxed) ||
+         number / capacity_ + 1 > of(slot).lap;
 }
 
 void Priorities::check(std::span<const std::int64_t> ids, std::span<const float> raws) const {
@@ -94,12 +114,15 @@ void Priorities::check(std::span<const std::int64_t> ids, std::span<const float>
       invalid("priority " + std::to_string(i) + " is " + std::to_string(raws[i]) +
               "; priorities must be finite and >= 0; nothing was changed");
     }
-    if (ids[i] >= 0) tree_.prefetch(static_cast<std::uint64_t>(ids[i]) % capacity_);
+    if (ids[i] >= 0) {
+      const std::uint64_t slot = static_cast<std::uint64_t>(ids[i]) % capacity_;
+      os::prefetch_write(words_ + slot);
+      tree_.prefetch(slot);
+    }
   }
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto id = static_cast<std::uint64_t>(ids[i]);
-    if (ids[i] < 0 || id / capacity_ + 1 > tree_.leaf(id % capacity_).tag) {
-      invalid("id " + std::to_string(ids[i]) + " was never given to a row; nothing was changed");
+  for (std::int64_t id : ids) {
+    if (never_given(id)) {
+      invalid("id " + std::to_string(id) + " was never given to a row; nothing was changed");
     }
   }
 }
@@ -132,10 +155,7 @@ void Priorities::set_alpha(float alpha) const {
   if (!(alpha >= 0) || !std::isfinite(alpha)) invalid("alpha must be a finite number >= 0");
   counters_.alpha_bits.store(std::bit_cast<std::uint32_t>(alpha), std::memory_order_seq_cst);
   for (std::size_t slot = 0; slot < capacity_; ++slot) {
-    Leaf seen = tree_.leaf(slot);
-    while (seen.tag != 0 && seen.tag != kGone &&
-           !tree_.store_if(slot, seen, {weigh(raw(slot), alpha), seen.tag})) {
-    }
+    if (of(slot).lap != 0) refresh_leaf(slot);
   }
   tree_.refresh_all();
 }

@@ -1,7 +1,8 @@
 // Priorities: raw values as the user gave them, and the tree of what they weigh.
 //
-// A row's leaf is (raw + epsilon)^alpha, computed once from the raw value, tagged with the row's lap.
-// The tag is what makes a late update harmless: it names the row, not the slot.
+// The truth is one word for each row, {raw priority, lap}: the lap names the row, not the slot, so a
+// late update cannot hit the row that took its place. A row's leaf in the tree is
+// (raw + epsilon)^alpha, computed from that word alone; computing it again is always right.
 //
 // Thread safety: all methods may be called by any thread or process at any time.
 #pragma once
@@ -12,6 +13,7 @@
 #include <span>
 
 #include "core/tree.h"
+#include "os/cpu.h"
 #include "segment/segment.h"
 
 namespace replay_buffer {
@@ -23,24 +25,25 @@ struct UpdateResult {
 
 class Priorities {
  public:
-  // The tag of a leaf whose row is gone.
+  // The lap of a slot whose row is gone.
   static constexpr std::uint32_t kGone = ~std::uint32_t{0};
 
   // REQUIRES: segment.layout().has_priorities().
   explicit Priorities(const Segment& segment);
 
+  const Tree& tree() const { return tree_; }
+  float alpha() const;
   // The priority a row gets when none is given: the largest raw value so far, at first 1.
   float max_raw() const;
-  float alpha() const;
-  float raw(std::size_t slot) const { return raw_[slot].load(std::memory_order_relaxed); }
 
+  PriorityWord of(std::size_t slot) const {
+    return PriorityWord::unpack(words_[slot].load(std::memory_order_acquire));
+  }
   // The raw priority of a row by id; NaN when the row is gone.
   float raw_of(std::int64_t id) const;
-  const Tree& tree() const { return tree_; }
 
-  // Gives a freshly committed row its priority. Ancestors follow with refresh().
+  // Gives a freshly committed row its priority. Ancestors follow with tree().refresh_range().
   void commit(std::size_t slot, std::uint32_t lap, float raw) const;
-  void refresh(std::size_t first, std::size_t count) const { tree_.refresh_range(first, count); }
   // Takes the priority of a slot away: its row is gone.
   void drop(std::size_t slot) const;
 
@@ -48,19 +51,23 @@ class Priorities {
   // NaN, infinite or negative, or an id was never given to a row. Stale ids are skipped and counted.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws) const;
 
-  // Changes the exponent and recomputes every leaf from its raw value.
+  // Changes the exponent and recomputes every leaf.
   void set_alpha(float alpha) const;
 
  private:
-  float weigh(float raw, float alpha) const;
+  float weigh(PriorityWord word, float alpha) const;
+  void refresh_leaf(std::size_t slot) const;
   void raise_max(float raw) const;
   void check(std::span<const std::int64_t> ids, std::span<const float> raws) const;
   bool replace(std::size_t slot, std::uint32_t lap, float raw) const;
+  bool never_given(std::int64_t id) const;
 
   Counters& counters_;
-  std::atomic<float>* raw_;
+  std::atomic<std::uint64_t>* words_;
   Tree tree_;
   std::size_t capacity_;
+  std::size_t block_rows_;
+  std::size_t block_count_;
   float epsilon_;
 };
 

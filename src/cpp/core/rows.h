@@ -91,12 +91,15 @@ class Rows {
     return before;
   }
 
-  // Copies the row at `slot` to place `at` of the output columns; a null column is left out.
-  // Returns false when the row is not `expected` (a word read before) from start to end.
-  bool read(std::size_t slot, std::uint64_t expected, std::byte* const* columns, std::size_t at) const {
+  // Copies the row at `slot` to place `at` of the output columns, `step` bytes apart (0: bytes(c));
+  // a null column is left out. Returns false when the row is not `expected` (a word read before)
+  // from start to end.
+  bool read(std::size_t slot, std::uint64_t expected, std::byte* const* columns, std::size_t at,
+            std::size_t step = 0) const {
     for (std::size_t c = 0; c < columns_; ++c) {
       const std::size_t n = places_[c].bytes;
-      if (columns[c] != nullptr) copy_shared(columns[c] + at * n, cell(c, slot), n);
+      if (columns[c] == nullptr) continue;
+      copy_shared(columns[c] + at * (step != 0 ? step : n), cell(c, slot), n);
     }
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in write()
     return word(slot).load(std::memory_order_relaxed) == expected;

@@ -72,9 +72,11 @@ class EpochSampler final : public Sampler {
   // The next committed row of the walk. False when a whole epoch holds none.
   bool next(Random& random, Pick& pick) {
     for (int begun = 0; begun < 2;) {
-      if (at_ == walk_.size()) {
+      const std::uint64_t era = ring_.blocks.era();
+      if (at_ == walk_.size() || era_ != era) {
         walk_ = Permutation(ring_.blocks.used_slots(), Random(random.next(), 0));
         at_ = 0;
+        era_ = era;
         ++begun;
         if (walk_.size() == 0) return false;
       }
@@ -93,6 +95,7 @@ class EpochSampler final : public Sampler {
   os::SpinLock lock_;  // protects what follows
   Permutation walk_;
   std::size_t at_ = 0;
+  std::uint64_t era_ = 0;
 };
 
 }  // namespace

@@ -7,7 +7,8 @@ namespace {
 
 class PrioritizedSampler final : public Sampler {
  public:
-  explicit PrioritizedSampler(const Ring& ring) : ring_(ring), tree_(ring.priorities->tree()) {}
+  explicit PrioritizedSampler(const Ring& ring)
+      : ring_(ring), priorities_(*ring.priorities), tree_(ring.priorities->tree()) {}
 
   Mass draw(Random& random, std::span<Pick> picks) override {
     const double total = tree_.total();
@@ -18,12 +19,11 @@ class PrioritizedSampler final : public Sampler {
       const std::size_t n = picks.size() - from < kChunk ? picks.size() - from : kChunk;
       double targets[kChunk];
       std::uint64_t leaves[kChunk];
-      Leaf found[kChunk];
       for (std::size_t i = 0; i < n; ++i) {
         targets[i] = (static_cast<double>(from + i) + random.unit()) * width;
       }
-      tree_.find({targets, n}, leaves, found);
-      for (std::size_t i = 0; i < n; ++i) picks[from + i] = to_pick(leaves[i], found[i]);
+      tree_.find({targets, n}, leaves);
+      for (std::size_t i = 0; i < n; ++i) picks[from + i] = to_pick(leaves[i]);
     }
     return {total, lowest()};
   }
@@ -38,17 +38,19 @@ class PrioritizedSampler final : public Sampler {
     }
     double target = random.unit() * total;
     std::uint64_t leaf = 0;
-    Leaf found;
-    tree_.find({&target, 1}, &leaf, &found);
-    pick = to_pick(leaf, found);
+    tree_.find({&target, 1}, &leaf);
+    pick = to_pick(leaf);
     return true;
   }
 
+  float mass_of(std::size_t slot) override { return tree_.leaf(slot); }
+
  private:
   // A leaf that lost its value on the way becomes a pick that no row matches: it is drawn again.
-  static Pick to_pick(std::uint64_t leaf, Leaf found) {
-    if (leaf == Tree::kNone) return {0, Priorities::kGone, 0};
-    return {leaf, found.tag, found.value};
+  Pick to_pick(std::uint64_t leaf) const {
+    const float mass = leaf == Tree::kNone ? 0 : tree_.leaf(leaf);
+    if (!(mass > 0)) return {0, Priorities::kGone, 0};
+    return {leaf, priorities_.of(leaf).lap, mass};
   }
 
   // Every priority is zero: all rows are equal.
@@ -65,6 +67,7 @@ class PrioritizedSampler final : public Sampler {
   }
 
   const Ring& ring_;
+  const Priorities& priorities_;
   const Tree& tree_;
 };
 

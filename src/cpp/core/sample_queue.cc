@@ -1,10 +1,12 @@
 // Queues. FIFO gives every row out at most max_times_sampled times, oldest first; LIFO gives the
 // newest rows, newest first, as often as it is asked.
 #include <algorithm>
+#include <mutex>
 #include <string>
 
 #include "core/recent.h"
 #include "core/sampler.h"
+#include "os/thread_lock.h"
 #include "replay_buffer/error.h"
 
 namespace replay_buffer {
@@ -19,6 +21,7 @@ class FifoSampler final : public Sampler {
       : ring_(ring), blocks_(ring.segment->blocks()), times_(ring.settings().max_times_sampled) {}
 
   Mass draw(Random&, std::span<Pick> picks) override {
+    const std::lock_guard guard(lock_);
     const std::size_t there = available(picks.size());
     if (there < picks.size()) throw_short(picks.size(), there);
     std::size_t got = 0;
@@ -26,12 +29,13 @@ class FifoSampler final : public Sampler {
       got += take(sequence, picks.subspan(got));
       return got < picks.size();
     });
-    // Another consumer was faster, or rows were overwritten: what is missing is drawn again.
+    // A consumer in another process was faster, or rows were overwritten meanwhile.
     for (; got < picks.size(); ++got) picks[got] = {0, Priorities::kGone, 1};
     return {};
   }
 
   bool redraw(Random&, Pick& pick, unsigned) override {
+    const std::lock_guard guard(lock_);
     std::size_t got = 0;
     visit([&](std::uint64_t sequence) {
       got = take(sequence, {&pick, 1});
@@ -41,51 +45,78 @@ class FifoSampler final : public Sampler {
   }
 
  private:
-  // Calls visitor(sequence) for the blocks of the last lap, oldest first, until it returns false.
+  // Calls visitor(sequence) for the blocks that may hold rows, oldest first, until it returns false.
+  // A block being overwritten still has rows of the lap before.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
     const std::uint64_t head = ring_.blocks.head();
-    const std::uint64_t count = ring_.blocks.count();
-    const std::uint64_t oldest = std::max(ring_.blocks.era(), head > count ? head - count : 0);
+    const std::uint64_t reach = 2 * ring_.blocks.count();
+    const std::uint64_t oldest = std::max(ring_.blocks.era(), head > reach ? head - reach : 0);
     for (std::uint64_t s = oldest; s < head; ++s) {
       if (!visitor(s)) return;
     }
   }
 
-  static std::uint32_t taken(std::uint64_t word, std::uint32_t lap) {
-    return static_cast<std::uint32_t>(word >> 32) == lap ? static_cast<std::uint32_t>(word) : 0;
+  // Rows of a block, in a certain lap, that are written and not yet overwritten: [first, last).
+  struct Span {
+    std::uint64_t first;
+    std::uint64_t last;
+  };
+  Span rows_of(std::uint64_t sequence) const {
+    const std::size_t b = sequence % ring_.blocks.count();
+    const std::uint32_t lap = ring_.blocks.lap_of(sequence);
+    const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
+    const Fill fill = ring_.blocks.fill(b);
+    if (fill.lap == static_cast<std::uint16_t>(lap)) return {0, fill.written};
+    if (static_cast<std::uint32_t>(before >> 32) == lap) {
+      return {fill.written, before & 0xffffffff};
+    }
+    return {0, 0};
   }
 
-  // Draws that a block can still give: of the rows written in this lap.
-  std::uint64_t left(std::uint64_t sequence, std::uint64_t word) const {
-    const std::uint64_t all = std::uint64_t{ring_.blocks.written(sequence)} * times_;
-    const std::uint64_t gone = taken(word, ring_.blocks.lap_of(sequence));
-    return all > gone ? all - gone : 0;
+  // The word that counts what was given out of a lap; null when the block has no such lap.
+  std::atomic<std::uint64_t>* taken_of(std::uint64_t sequence) const {
+    Block& block = blocks_[sequence % ring_.blocks.count()];
+    for (Block::Lap& lap : block.laps) {
+      const std::uint64_t word = lap.taken.load(std::memory_order_acquire);
+      if (static_cast<std::uint32_t>(word >> 32) == ring_.blocks.lap_of(sequence)) return &lap.taken;
+    }
+    return nullptr;
+  }
+
+  // The draws [first, last) that a block can still give, after `taken` of them.
+  Span left(std::uint64_t sequence, std::uint64_t taken) const {
+    const Span rows = rows_of(sequence);
+    const std::uint64_t first = std::max(taken & 0xffffffff, rows.first * times_);
+    return {first, std::max(first, rows.last * times_)};
   }
 
   std::size_t available(std::size_t wanted) const {
     std::size_t sum = 0;
     visit([&](std::uint64_t sequence) {
-      const std::size_t b = sequence % ring_.blocks.count();
-      sum += left(sequence, blocks_[b].taken.load(std::memory_order_acquire));
+      if (const auto* taken = taken_of(sequence)) {
+        const Span span = left(sequence, taken->load(std::memory_order_acquire));
+        sum += span.last - span.first;
+      }
       return sum < wanted;
     });
     return sum;
   }
 
   std::size_t take(std::uint64_t sequence, std::span<Pick> picks) const {
-    const std::size_t b = sequence % ring_.blocks.count();
+    std::atomic<std::uint64_t>* taken = taken_of(sequence);
+    if (taken == nullptr) return 0;
     const std::uint32_t lap = ring_.blocks.lap_of(sequence);
-    std::uint64_t word = blocks_[b].taken.load(std::memory_order_acquire);
+    std::uint64_t word = taken->load(std::memory_order_acquire);
     for (;;) {
-      const std::size_t n = std::min<std::uint64_t>(picks.size(), left(sequence, word));
+      if (static_cast<std::uint32_t>(word >> 32) != lap) return 0;
+      const Span span = left(sequence, word);
+      const std::size_t n = std::min<std::uint64_t>(picks.size(), span.last - span.first);
       if (n == 0) return 0;
-      const std::uint32_t first = taken(word, lap);
-      const std::uint64_t next = (std::uint64_t{lap} << 32) | (first + n);
-      if (!blocks_[b].taken.compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
-      for (std::size_t i = 0; i < n; ++i) {
-        picks[i] = {b * ring_.blocks.block_rows() + (first + i) / times_, lap, 1};
-      }
+      const std::uint64_t next = (std::uint64_t{lap} << 32) | (span.first + n);
+      if (!taken->compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
+      const std::size_t first_slot = sequence % ring_.blocks.count() * ring_.blocks.block_rows();
+      for (std::size_t i = 0; i < n; ++i) picks[i] = {first_slot + (span.first + i) / times_, lap, 1};
       return n;
     }
   }
@@ -97,7 +128,8 @@ class FifoSampler final : public Sampler {
 
   const Ring& ring_;
   Block* blocks_;
-  std::uint32_t times_;
+  std::uint64_t times_;
+  os::SpinLock lock_;  // between looking what there is and taking it, for the threads of this process
 };
 
 class LifoSampler final : public Sampler {
@@ -108,8 +140,9 @@ class LifoSampler final : public Sampler {
     Recent recent(ring_);
     for (std::size_t i = 0; i < picks.size(); ++i) {
       std::size_t slot = 0;
-      if (!recent.next(slot, picks[i].lap)) throw_not_enough(picks.size(), i);
-      picks[i].slot = slot;
+      std::uint32_t lap = 0;
+      if (!recent.next(slot, lap)) throw_not_enough(picks.size(), i);
+      picks[i] = {slot, lap, 1};
     }
     return {};
   }

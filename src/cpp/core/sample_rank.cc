@@ -58,6 +58,12 @@ class RankSampler final : public Sampler {
     return true;
   }
 
+  float mass_of(std::size_t slot) override {
+    const std::lock_guard guard(lock_);
+    const bool ranked = slot < rank_of_.size() && rank_of_[slot] < order_.size();
+    return static_cast<float>(mass(ranked ? rank_of_[slot] : order_.size() - 1));
+  }
+
  private:
   double mass(std::size_t rank) const {
     return std::pow(static_cast<double>(rank + 1), -static_cast<double>(alpha_));
@@ -67,7 +73,7 @@ class RankSampler final : public Sampler {
     const auto at = std::upper_bound(upto_.begin(), upto_.end(), fraction * upto_.back());
     const std::size_t rank = std::min<std::size_t>(static_cast<std::size_t>(at - upto_.begin()), order_.size() - 1);
     const std::size_t slot = order_[rank].slot;
-    return {slot, priorities_.tree().leaf(slot).tag, static_cast<float>(mass(rank))};
+    return {slot, priorities_.of(slot).lap, static_cast<float>(mass(rank))};
   }
 
   std::uint64_t changes() const {
@@ -87,19 +93,23 @@ class RankSampler final : public Sampler {
     const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
       if (!row_committed(ring_.rows.word(slot).load(std::memory_order_relaxed))) continue;
-      order_.push_back({std::bit_cast<std::uint32_t>(priorities_.raw(slot) + 0.0F), slot});
+      order_.push_back({std::bit_cast<std::uint32_t>(priorities_.of(slot).raw + 0.0F), slot});
     }
     sort_by_key(order_);
     upto_.resize(order_.size());
     double sum = 0;
     for (std::size_t rank = 0; rank < order_.size(); ++rank) upto_[rank] = sum += mass(rank);
+    if (ring_.settings().cer == 0) return;
+    rank_of_.assign(used, order_.size());
+    for (std::size_t rank = 0; rank < order_.size(); ++rank) rank_of_[order_[rank].slot] = rank;
   }
 
   const Ring& ring_;
   const Priorities& priorities_;
   os::SpinLock lock_;  // protects what follows
   std::vector<Ranked> order_;
-  std::vector<double> upto_;  // the mass of all ranks up to and with this one
+  std::vector<std::size_t> rank_of_;  // by slot, for mass_of(); order_.size() is none
+  std::vector<double> upto_;          // the mass of all ranks up to and with this one
   std::uint64_t sorted_at_ = 0;
   std::uint64_t era_ = 0;
   float alpha_ = -1;

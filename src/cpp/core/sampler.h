@@ -39,6 +39,9 @@ class Sampler {
   // Chooses one row in place of `pick`, which is gone; `attempt` counts from 1 for the same place.
   // Returns false when there is nothing to choose.
   virtual bool redraw(Random& random, Pick& pick, unsigned attempt) = 0;
+
+  // The mass a row would have been drawn with just now.
+  virtual float mass_of(std::size_t) { return 1; }
 };
 
 // The sampler of the ring's strategy. The ring must outlive it.

@@ -1,8 +1,8 @@
 // The two inner loops of the tree: for SSE2, which every x86-64 has, and in plain C++.
 //
-// Words are {float value, uint32 tag}. Other threads may be storing them: each 8-byte half of an aligned
-// vector load is whole, and the callers redo or reject what raced. Under the thread sanitizer the
-// plain version loads them as atomics.
+// Children are floats (leaves) or words {float value, uint32 version} (inner nodes). Other threads may
+// be storing them: each of them is read whole, and the callers redo or reject what raced. Under the
+// thread sanitizer the plain version loads them as atomics.
 #pragma once
 
 #include <atomic>
@@ -17,31 +17,36 @@
 
 namespace replay_buffer {
 
-using NodeWord = std::atomic<std::uint64_t>;
-
-inline float node_value(std::uint64_t word) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(word));
+inline float value_of(const std::atomic<float>& leaf) { return leaf.load(std::memory_order_relaxed); }
+inline float value_of(const std::atomic<std::uint64_t>& node) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(node.load(std::memory_order_relaxed)));
 }
 
-inline float node_float(const NodeWord& word) {
-  return node_value(word.load(std::memory_order_relaxed));
+#if defined(REPLAY_SIMD_SSE2)
+// Four values, from child 4 * i on. REQUIRES: 16-byte aligned children.
+inline __m128 load4(const std::atomic<float>* children, std::size_t i) {
+  return _mm_load_ps(reinterpret_cast<const float*>(children) + i * 4);
 }
+inline __m128 load4(const std::atomic<std::uint64_t>* children, std::size_t i) {
+  const auto* p = reinterpret_cast<const float*>(children) + i * 8;
+  return _mm_shuffle_ps(_mm_load_ps(p), _mm_load_ps(p + 4), _MM_SHUFFLE(2, 0, 2, 0));
+}
+#endif
 
 // The sum of 16 values, always added in the same order.
-inline float sum16(const NodeWord* words) {
+template <class Child>
+inline float sum16(const Child* children) {
 #if defined(REPLAY_SIMD_SSE2)
-  const auto* p = reinterpret_cast<const float*>(words);
-  __m128 sum = _mm_setzero_ps();
-  for (std::size_t i = 0; i < 4; ++i) {
-    const __m128 a = _mm_load_ps(p + i * 8);
-    const __m128 b = _mm_load_ps(p + i * 8 + 4);
-    sum = _mm_add_ps(sum, _mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
-  }
+  __m128 sum = _mm_add_ps(_mm_add_ps(load4(children, 0), load4(children, 1)),
+                          _mm_add_ps(load4(children, 2), load4(children, 3)));
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_shuffle_ps(sum, sum, 1)));
 #else
-  float lane[4] = {0, 0, 0, 0};
-  for (std::size_t i = 0; i < 16; ++i) lane[i % 4] += node_float(words[i]);
+  float lane[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    lane[i] = (value_of(children[i]) + value_of(children[i + 4])) +
+              (value_of(children[i + 8]) + value_of(children[i + 12]));
+  }
   return (lane[0] + lane[2]) + (lane[1] + lane[3]);
 #endif
 }
@@ -53,18 +58,16 @@ struct Found {
   float before;
 };
 
-inline Found find16(const NodeWord* words, float target) {
+template <class Child>
+inline Found find16(const Child* children, float target) {
 #if defined(REPLAY_SIMD_SSE2)
-  const auto* p = reinterpret_cast<const float*>(words);
   const __m128 wanted = _mm_set1_ps(target);
   alignas(16) float upto[20];
   upto[3] = 0;
   __m128 carry = _mm_setzero_ps();
   __m128i over[4];
   for (std::size_t i = 0; i < 4; ++i) {
-    const __m128 a = _mm_load_ps(p + i * 8);
-    const __m128 b = _mm_load_ps(p + i * 8 + 4);
-    __m128 x = _mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0));
+    __m128 x = load4(children, i);
     x = _mm_add_ps(x, _mm_castsi128_ps(_mm_slli_si128(_mm_castps_si128(x), 4)));
     x = _mm_add_ps(x, _mm_castsi128_ps(_mm_slli_si128(_mm_castps_si128(x), 8)));
     x = _mm_add_ps(x, carry);
@@ -72,14 +75,15 @@ inline Found find16(const NodeWord* words, float target) {
     _mm_store_ps(upto + 4 + i * 4, x);
     over[i] = _mm_castps_si128(_mm_cmpgt_ps(x, wanted));
   }
-  const __m128i packed = _mm_packs_epi16(_mm_packs_epi32(over[0], over[1]), _mm_packs_epi32(over[2], over[3]));
+  const __m128i packed =
+      _mm_packs_epi16(_mm_packs_epi32(over[0], over[1]), _mm_packs_epi32(over[2], over[3]));
   const auto mask = static_cast<unsigned>(_mm_movemask_epi8(packed)) | 0x10000U;
   const auto child = static_cast<std::size_t>(std::countr_zero(mask));
   return {child, upto[3 + child]};
 #else
   float sum = 0;
   for (std::size_t i = 0; i < 16; ++i) {
-    const float next = sum + node_float(words[i]);
+    const float next = sum + value_of(children[i]);
     if (next > target) return {i, sum};
     sum = next;
   }

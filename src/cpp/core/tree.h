@@ -1,11 +1,10 @@
 // The sum tree: draws a leaf with probability proportional to its value.
 //
-// 16-ary, in shared memory, without a lock. A node is one 64-bit word {float value, uint32 tag}; a
-// leaf's tag is the caller's (a row's lap), an inner node's tag is a version. refresh() recomputes a
-// node from its children and never adds a difference, so sums do not drift and repeating it after a
-// crash is harmless. The version makes it lossless: a refresh counts only when no other refresh of
-// the node came between its reading and its writing, so the last one to succeed has seen every leaf
-// stored before it began.
+// 16-ary, in shared memory, without a lock. Leaves are plain floats. An inner node is one 64-bit word
+// {float sum, uint32 version}; refreshing it recomputes the sum from its children and never adds a
+// difference, so sums do not drift and repeating it after a crash is harmless. The version makes it
+// lossless: a refresh counts only when no other refresh of the node came between its reading and its
+// writing, so the last one to succeed has seen every leaf stored before it began.
 //
 // Thread safety: all methods may be called by any thread or process at any time.
 #pragma once
@@ -20,36 +19,28 @@
 
 namespace replay_buffer {
 
-struct Leaf {
-  float value;
-  std::uint32_t tag;
-};
-
 class Tree {
  public:
-  // A tree over memory of `TreeShape(leaves).nodes()` words; all zero is a valid empty tree.
-  // `lows`, when not null, has `inner_nodes()` words and holds the least positive leaf below each.
-  Tree(std::atomic<std::uint64_t>* nodes, std::atomic<std::uint64_t>* lows, std::size_t leaves);
+  // A tree over `TreeShape(leaves)` memory: size(0) floats and inner_nodes() words; all zero is a valid
+  // empty tree. `lows`, when not null, has inner_nodes() words: the least positive leaf below each.
+  Tree(std::atomic<float>* leaves, std::atomic<std::uint64_t>* sums, std::atomic<std::uint64_t>* lows,
+       std::size_t count);
 
-  std::size_t leaves() const { return leaves_; }
-  Leaf leaf(std::size_t i) const;
-  REPLAY_ALWAYS_INLINE void prefetch(std::size_t leaf) const {
-    os::prefetch_write(nodes_ + leaf);
-    os::prefetch_read(nodes_ + (leaf ^ 8));  // the other line of the leaf's group of 16
-    os::prefetch_write(nodes_ + shape_.start(1) + leaf / kFanout);
-  }
+  std::size_t count() const { return count_; }
 
   // Leaves and their ancestors are separate steps, so that many leaves share the second one.
   // REQUIRES: a value >= 0 and finite.
-  void store(std::size_t i, Leaf leaf) const;
-  // Stores only over `expected`; otherwise says what is there.
-  bool store_if(std::size_t i, Leaf& expected, Leaf leaf) const;
+  float leaf(std::size_t i) const { return leaves_[i].load(std::memory_order_acquire); }
+  void store(std::size_t i, float value) const { leaves_[i].store(value, std::memory_order_release); }
+  REPLAY_ALWAYS_INLINE void prefetch(std::size_t leaf) const {
+    os::prefetch_write(leaves_ + leaf);
+    os::prefetch_write(sums_ + leaf / kFanout);
+  }
 
   // Brings the ancestors of leaves up to date.
-  void refresh(std::size_t leaf) const;
   void refresh_range(std::size_t first, std::size_t count) const;
   void refresh_many(std::span<const std::uint64_t> leaves) const;
-  void refresh_all() const;
+  void refresh_all() const { refresh_range(0, count_); }
 
   // The sum of all leaves, as of the last refresh of the root's children.
   double total() const;
@@ -59,18 +50,23 @@ class Tree {
   // For each target in [0, total) the leaf whose part of the total it falls into. A leaf of value 0
   // is never chosen; with nothing positive on the way the answer is kNone. Uses up the targets.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  void find(std::span<double> targets, std::uint64_t* leaves, Leaf* found) const;
+  void find(std::span<double> targets, std::uint64_t* found) const;
 
  private:
-  std::atomic<std::uint64_t>* children(std::size_t level, std::size_t node) const {
-    return nodes_ + shape_.start(level - 1) + node * kFanout;
+  using Word = std::atomic<std::uint64_t>;
+
+  // The sums or lows of a level > 0.
+  Word* level(Word* words, std::size_t level) const {
+    return words + (shape_.start(level) - shape_.size(0));
   }
   void refresh_node(std::size_t level, std::size_t node) const;
-  void refresh_low(std::size_t level, std::size_t node) const;
+  float sum_below(std::size_t level, std::size_t node) const;
+  float low_below(std::size_t level, std::size_t node) const;
 
-  std::atomic<std::uint64_t>* nodes_;
-  std::atomic<std::uint64_t>* lows_;
-  std::size_t leaves_;
+  std::atomic<float>* leaves_;
+  Word* sums_;
+  Word* lows_;
+  std::size_t count_;
   TreeShape shape_;
 };
 

@@ -20,7 +20,12 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   const std::size_t first = claim_.first_slot + cursor_;
   const std::uint64_t first_id = claim_.id(cursor_, ring_.rows.capacity());
   Fill fill = ring_.blocks.fill(claim_.block);
+  const float most = ring_.priorities && raws == nullptr ? ring_.priorities->max_raw() : 0;
   for (std::size_t i = 0; i < n; ++i) {
+    // The priority first: whoever sees the row may set it.
+    if (ring_.priorities) {
+      ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
+    }
     const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i);
     if (!row_committed(before)) ++fill.committed;
     if (ids != nullptr) ids[from + i] = static_cast<std::int64_t>(first_id + i);
@@ -29,13 +34,31 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   cursor_ += n;
   ring_.blocks.set_fill(claim_.block, fill);
   ring_.segment->owners()[me_.owner].rows_added.fetch_add(n, std::memory_order_relaxed);
-  if (ring_.priorities) {
-    const float most = raws != nullptr ? 0 : ring_.priorities->max_raw();
-    for (std::size_t i = 0; i < n; ++i) {
-      ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
-    }
-    ring_.priorities->refresh(first, n);
+  if (ring_.priorities) ring_.priorities->tree().refresh_range(first, n);
+  if (era_ != ring_.blocks.era()) recount();  // cleared meanwhile: the count was taken before
+}
+
+void Writer::recount() {
+  Fill fill = ring_.blocks.fill(claim_.block);
+  fill.written = static_cast<std::uint32_t>(cursor_);
+  fill.committed = 0;
+  for (std::size_t row = 0; row < claim_.rows; ++row) {
+    const std::uint64_t word = ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
+    if (row_committed(word)) ++fill.committed;
   }
+  ring_.blocks.set_fill(claim_.block, fill);
+}
+
+void Writer::abandon() {
+  if (!open_) return;
+  // Rows committed but not yet counted by the thread that stayed behind.
+  while (cursor_ < claim_.rows) {
+    const std::uint64_t word = ring_.rows.word(claim_.first_slot + cursor_).load(std::memory_order_relaxed);
+    if (word != row_word(claim_.id(cursor_, ring_.rows.capacity()), RowState::kCommitted)) break;
+    ++cursor_;
+  }
+  recount();
+  close();
 }
 
 void Writer::claim() {

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-// For functions that only prefetch. GCC takes one that was not inlined for a function without effect
-// and drops the call.
+// For functions that only prefetch. GCC takes one that was not inlined for a function without
+// effect and drops the call.
 #define REPLAY_ALWAYS_INLINE __attribute__((always_inline))
 
 namespace replay_buffer::os {
@@ -29,7 +29,11 @@ inline void cpu_relax() noexcept {
 }
 
 // Start to bring the line at `address` into the cache. Any address is allowed, mapped or not.
-REPLAY_ALWAYS_INLINE inline void prefetch_read(const void* address) noexcept { __builtin_prefetch(address, 0, 3); }
-REPLAY_ALWAYS_INLINE inline void prefetch_write(const void* address) noexcept { __builtin_prefetch(address, 1, 3); }
+REPLAY_ALWAYS_INLINE inline void prefetch_read(const void* address) noexcept {
+  __builtin_prefetch(address, 0, 3);
+}
+REPLAY_ALWAYS_INLINE inline void prefetch_write(const void* address) noexcept {
+  __builtin_prefetch(address, 1, 3);
+}
 
 }  // namespace replay_buffer::os

@@ -115,11 +115,11 @@ std::string shared_memory_path(const std::string& name) {
 
 std::vector<std::string> list_shared_memory() {
   const std::string directory = shared_memory_dir();
+  const std::string start = directory + "/" + kSegmentPrefix;
   std::vector<std::string> names = entries_of(directory, kSegmentPrefix);
   std::erase_if(names, [&](const std::string& name) {
     struct stat status;
-    return !valid_name(name) ||
-           ::lstat((directory + "/" + kSegmentPrefix + name).c_str(), &status) != 0 ||
+    return !valid_name(name) || ::lstat((start + name).c_str(), &status) != 0 ||
            !S_ISREG(status.st_mode);
   });
   return names;
@@ -127,8 +127,9 @@ std::vector<std::string> list_shared_memory() {
 
 int remove_abandoned(const std::string& directory) {
   int n_removed = 0;
+  const std::string start = directory + "/" + kHiddenPrefix;
   for (const std::string& suffix : entries_of(directory, kHiddenPrefix)) {
-    const std::string path = directory + "/" + kHiddenPrefix + suffix;
+    const std::string path = start + suffix;
     if (is_abandoned(path) && ::unlink(path.c_str()) == 0) ++n_removed;
   }
   return n_removed;

@@ -1,11 +1,13 @@
 #if defined(__linux__)
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -148,8 +150,8 @@ void File::allocate(std::uint64_t bytes) {
 void File::link(const std::string& path) {
   if (hidden_path_.empty()) {
     link_unnamed(fd_, path);
-  } else if (::renameat2(AT_FDCWD, hidden_path_.c_str(), AT_FDCWD, path.c_str(),
-                         RENAME_NOREPLACE) != 0) {
+  } else if (::syscall(SYS_renameat2, AT_FDCWD, hidden_path_.c_str(), AT_FDCWD, path.c_str(),
+                       RENAME_NOREPLACE) != 0) {
     // EINVAL: not on this file system. A second name does as well, for the moment of two names.
     if (errno != EINVAL || ::link(hidden_path_.c_str(), path.c_str()) != 0) {
       throw system_error(errno, "Giving a new file the path " + path + " failed");

@@ -52,8 +52,7 @@ std::atomic<Pool*> current{nullptr};
 
 Pool* pool_of_this_process() noexcept {
   Pool* pool = current.load(std::memory_order_acquire);
-  if (pool != nullptr && pool->generation == fork_generation()) [[likely]]
-    return pool;
+  if (pool != nullptr && pool->generation == fork_generation()) return pool;
   watch_forks();
   Pool* fresh = new (std::nothrow) Pool(pool);
   if (fresh == nullptr) return nullptr;
@@ -100,7 +99,8 @@ void name_this_thread() noexcept {
 #endif
 }
 
-void helper_main(Pool* pool) noexcept {
+void* helper_main(void* argument) noexcept {
+  auto* const pool = static_cast<Pool*>(argument);
   name_this_thread();
   for (;;) {
     // Pairs with the release in parallel_for(): who sees the new number sees its ticket.
@@ -123,13 +123,12 @@ void start_helpers(Pool& pool) noexcept {
     sigdelset(&blocked, fault);
   }
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  try {
-    for (unsigned i = 1; i < parallel_width(); ++i) {
-      std::thread(helper_main, &pool).detach();
-      ++pool.n_helpers;
-    }
-  } catch (...) {
-    // The system gives no more threads; those that run are enough.
+  for (unsigned i = 1; i < parallel_width(); ++i) {
+    pthread_t helper;
+    // The system may give no more threads; those that run are enough.
+    if (pthread_create(&helper, nullptr, helper_main, &pool) != 0) break;
+    pthread_detach(helper);
+    ++pool.n_helpers;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -162,9 +161,10 @@ unsigned parallel_width() noexcept {
 }
 
 void parallel_for(std::size_t n_tasks, Task task, void* context) noexcept {
-  Pool* pool = nullptr;
-  if (n_tasks < 2 || n_tasks > kTasksLeft || (pool = pool_of_this_process()) == nullptr ||
-      pool->busy.load(std::memory_order_relaxed) ||
+  if (n_tasks < 2 || n_tasks > kTasksLeft) return run_alone(n_tasks, task, context);
+  Pool* const pool = pool_of_this_process();
+  // Pairs with the release at the end.
+  if (pool == nullptr || pool->busy.load(std::memory_order_relaxed) ||
       pool->busy.exchange(true, std::memory_order_acquire)) {
     return run_alone(n_tasks, task, context);
   }

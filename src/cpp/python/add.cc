@@ -8,17 +8,20 @@
 namespace replay_buffer::python {
 namespace {
 
-// The sources of all columns of one row, from one value per field.
-bool read_row(const Handle& handle, PyObject* const* values, const std::byte** sources,
-              Scratch& scratch);
+// Where the values of a call lie: for each column its bytes, and the objects they belong to.
+struct Sources {
+  const std::byte* columns[kMaxColumns];
+  Held held;
+};
 
-bool read_field(const Handle& handle, const Field& field, PyObject* value, const std::byte** sources,
+bool read_field(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
                 Scratch& scratch) {
   if (field.column >= 0) {
     const auto c = static_cast<std::size_t>(field.column);
-    return (sources[c] = read_value(value, handle.types[c], scratch)) != nullptr;
+    sources.held.add(value);
+    return (sources.columns[c] = read_value(value, handle.types[c], scratch)) != nullptr;
   }
-  if (!PyDict_CheckExact(value) ||
+  if (!PyDict_Check(value) ||
       PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(field.children.size())) {
     return false;
   }
@@ -29,21 +32,21 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, const
   return true;
 }
 
-bool read_row(const Handle& handle, PyObject* const* values, const std::byte** sources,
-              Scratch& scratch) {
+bool read_row(const Handle& handle, PyObject* const* values, Sources& sources, Scratch& scratch) {
   for (const Field& field : handle.fields) {
     if (!read_field(handle, field, *values++, sources, scratch)) return false;
   }
   return true;
 }
 
-bool read_rows(const Handle& handle, const Field& field, PyObject* value, const std::byte** sources,
+bool read_rows(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
                npy_intp& n) {
   if (field.column >= 0) {
     const auto c = static_cast<std::size_t>(field.column);
-    return (sources[c] = read_values(value, handle.types[c], n)) != nullptr;
+    sources.held.add(value);
+    return (sources.columns[c] = read_values(value, handle.types[c], n)) != nullptr;
   }
-  if (!PyDict_CheckExact(value) ||
+  if (!PyDict_Check(value) ||
       PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(field.children.size())) {
     return false;
   }
@@ -65,14 +68,14 @@ bool plain_call(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, P
   return handle.weighted();
 }
 
-void add_rows(const Handle& handle, std::size_t n, const std::byte* const* sources, const float* raws,
+void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
               std::int64_t* ids) {
   const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes;
-  if (!large && handle.buffer->try_add(n, sources, raws, ids)) return;
+  if (!large && handle.buffer->try_add(n, sources.columns, raws, ids)) return;
   // A long copy, or another thread is adding: let the other Python threads run.
   const std::shared_ptr<Buffer> keep = handle.buffer;
-  const MaybeRelease released(true);
-  keep->add(n, sources, raws, ids);
+  const MaybeRelease released(true, &sources.held);
+  keep->add(n, sources.columns, raws, ids);
 }
 
 }  // namespace
@@ -81,7 +84,7 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   const Handle& handle = handle_of(self);
   PyObject* priority = nullptr;
   if (plain_call(handle, args, nargs, kwnames, priority)) {
-    const std::byte* sources[kMaxColumns];
+    Sources sources;
     Scratch scratch;
     float raw = 0;
     bool good = true;
@@ -107,7 +110,7 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   const Handle& handle = handle_of(self);
   PyObject* priority = nullptr;
   if (plain_call(handle, args, nargs, kwnames, priority) && priority == nullptr) {
-    const std::byte* sources[kMaxColumns];
+    Sources sources;
     npy_intp n = -1;
     bool good = true;
     for (std::size_t i = 0; good && i < handle.fields.size(); ++i) {

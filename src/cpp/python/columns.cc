@@ -104,11 +104,18 @@ const std::byte* read_scalar(PyObject* value, const ColumnType& type, Scratch& s
   return nullptr;
 }
 
+// NumPy has two numbers for 64-bit integers where C has two types of that size.
+bool same_type(int given, int wanted) {
+  static_assert(sizeof(long) == sizeof(long long));
+  return given == wanted || (given == NPY_LONGLONG && wanted == NPY_LONG) ||
+         (given == NPY_ULONGLONG && wanted == NPY_ULONG);
+}
+
 // An array of exactly this dtype and shape, in native byte order, aligned and C-contiguous.
 bool plain(PyObject* value, int numpy_type, int dimensions, const npy_intp* shape) {
   if (!PyArray_CheckExact(value)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(value);
-  return PyArray_TYPE(array) == numpy_type && PyArray_NDIM(array) == dimensions &&
+  return same_type(PyArray_TYPE(array), numpy_type) && PyArray_NDIM(array) == dimensions &&
          std::equal(shape, shape + dimensions, PyArray_DIMS(array)) &&
          (PyArray_FLAGS(array) & NPY_ARRAY_CARRAY_RO) == NPY_ARRAY_CARRAY_RO &&
          PyArray_ISNOTSWAPPED(array);

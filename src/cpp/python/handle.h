@@ -55,18 +55,36 @@ PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_
 // Work of more bytes than this is done without the GIL.
 inline constexpr std::size_t kReleaseBytes = 32 * 1024;
 
-// Releases the GIL for a scope when `yes`.
+// The Python objects whose memory a call reads or writes.
+struct Held {
+  std::size_t count = 0;
+  PyObject* objects[kMaxColumns + 2];
+
+  void add(PyObject* object) { objects[count++] = object; }
+};
+
+// Releases the GIL for a scope when `yes`, keeping `held` alive meanwhile: another thread may drop
+// what a dict of the caller's referred to.
 class MaybeRelease {
  public:
-  explicit MaybeRelease(bool yes) : state_(yes ? PyEval_SaveThread() : nullptr) {}
+  explicit MaybeRelease(bool yes, const Held* held = nullptr) : held_(yes ? held : nullptr) {
+    if (held_ != nullptr) {
+      for (std::size_t i = 0; i < held_->count; ++i) Py_INCREF(held_->objects[i]);
+    }
+    if (yes) state_ = PyEval_SaveThread();
+  }
   ~MaybeRelease() {
     if (state_ != nullptr) PyEval_RestoreThread(state_);
+    if (held_ != nullptr) {
+      for (std::size_t i = 0; i < held_->count; ++i) Py_DECREF(held_->objects[i]);
+    }
   }
   MaybeRelease(const MaybeRelease&) = delete;
   MaybeRelease& operator=(const MaybeRelease&) = delete;
 
  private:
-  PyThreadState* state_;
+  const Held* held_;
+  PyThreadState* state_ = nullptr;
 };
 
 // The methods that have to be fast. What is not plain goes to the slow method of the Python class.
@@ -75,5 +93,7 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                PyObject* kwnames);
+// The same for arguments that the slow method has prepared: an error instead of another slow call.
+PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
 }  // namespace replay_buffer::python

@@ -68,6 +68,7 @@ PyMethodDef hot_methods[] = {
     {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
      "Set the priorities of rows to the magnitude of their TD errors. Returns how many rows were still there.\n\n"
      "update_priorities(ids, td_errors). Nothing is changed when a value is NaN or infinite."},
+    {"_sample_prepared", as_method(py_sample_prepared), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 // clang-format on

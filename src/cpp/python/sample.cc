@@ -37,15 +37,16 @@ bool parse(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, Request& 
 
 // Fills `columns` with the caller's arrays; false when one is missing or does not fit.
 bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
-                 std::byte** columns) {
-  if (!PyDict_CheckExact(batch)) return false;
+                 std::byte** columns, Held& held) {
+  if (!PyDict_Check(batch)) return false;
   for (const Field& field : fields) {
     PyObject* value = PyDict_GetItemWithError(batch, field.key);
     if (value == nullptr) return false;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
       if ((columns[c] = writable_values(value, handle.types[c], n)) == nullptr) return false;
-    } else if (!own_columns(handle, field.children, n, value, columns)) {
+      held.add(value);
+    } else if (!own_columns(handle, field.children, n, value, columns, held)) {
       return false;
     }
   }
@@ -53,7 +54,7 @@ bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_int
 }
 
 template <typename T>
-T* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh) {
+T* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh, Held& held) {
   if (fresh) {
     PyObject* array = PyArray_SimpleNew(1, &n, numpy_type);
     if (array == nullptr) return nullptr;
@@ -66,6 +67,7 @@ T* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool 
   if (array == nullptr) return nullptr;
   ColumnType type{};
   type.numpy_type = numpy_type;
+  held.add(array);
   return reinterpret_cast<T*>(writable_values(array, type, n));
 }
 
@@ -89,10 +91,9 @@ double beta_of(const Handle& handle, PyObject* given) {
   return beta;
 }
 
-bool draw(const Handle& handle, const Batch& batch, float beta) try {
-  const std::shared_ptr<Buffer> keep = handle.buffer;
-  const MaybeRelease released(batch.rows * keep->layout().row_bytes > kReleaseBytes);
-  keep->sample(batch, beta);
+bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta, const Held& held) try {
+  const MaybeRelease released(batch.rows * buffer->layout().row_bytes > kReleaseBytes, &held);
+  buffer->sample(batch, beta);
   return true;
 } catch (...) {
   set_current_error();
@@ -125,45 +126,63 @@ bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_int
   return true;
 }
 
-PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  const Handle& handle = handle_of(self);
+namespace {
+
+// When the arguments are not plain, `not_plain` decides what happens.
+template <class NotPlain>
+PyObject* sample(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+                 NotPlain&& not_plain) {
   Request request;
-  if (!handle.buffer || !parse(args, nargs, kwnames, request) ||
-      (request.beta != nullptr && !handle.weighted())) {
-    return call_slow(self, names.slow_sample, args, nargs, kwnames);
-  }
+  const std::shared_ptr<Buffer> buffer = handle.buffer;  // a schedule may close the handle
+  if (!buffer || !parse(args, nargs, kwnames, request)) return not_plain();
+  const bool weighted = handle.weighted();
+  if (request.beta != nullptr && !weighted) return not_plain();
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(request.batch_size, &overflow);
-  if (n <= 0 || n > INT32_MAX) return call_slow(self, names.slow_sample, args, nargs, kwnames);
-
-  std::byte* columns[kMaxColumns];
-  Batch batch{static_cast<std::size_t>(n), columns, nullptr, nullptr};
+  if (n <= 0 || n > INT32_MAX) return not_plain();
   float beta = 0;
-  if (handle.weighted()) {
+  if (weighted) {
     const double b = beta_of(handle, request.beta);
     if (b < 0) return nullptr;
     beta = static_cast<float>(b);
   }
+
+  std::byte* columns[kMaxColumns];
+  Batch batch{static_cast<std::size_t>(n), columns};
+  Held held;
   const bool fresh = request.out == nullptr;
   PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
   if (result == nullptr) return nullptr;
   const bool fits = fresh ? new_columns(handle, handle.fields, n, result, columns)
-                          : own_columns(handle, handle.fields, n, result, columns);
-  if (fits) batch.ids = extra_array<std::int64_t>(result, names.indices, NPY_INT64, n, fresh);
-  if (batch.ids != nullptr && handle.weighted()) {
-    batch.weights = extra_array<float>(result, names.weights, NPY_FLOAT32, n, fresh);
+                          : own_columns(handle, handle.fields, n, result, columns, held);
+  if (fits) batch.ids = extra_array<std::int64_t>(result, names.indices, NPY_INT64, n, fresh, held);
+  if (batch.ids != nullptr && weighted) {
+    batch.weights = extra_array<float>(result, names.weights, NPY_FLOAT32, n, fresh, held);
   }
-  if (batch.ids == nullptr || (handle.weighted() && batch.weights == nullptr)) {
+  if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
     Py_DECREF(result);
-    // Out of memory, or an array of the caller's does not fit: the slow path says which.
-    return PyErr_Occurred() != nullptr ? nullptr
-                                       : call_slow(self, names.slow_sample, args, nargs, kwnames);
+    // Out of memory, or an array of the caller's does not fit.
+    return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  if (!draw(handle, batch, beta)) {
+  if (!draw(buffer, batch, beta, held)) {
     Py_DECREF(result);
     return nullptr;
   }
   return result;
+}
+
+}  // namespace
+
+PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return sample(handle_of(self), args, nargs, kwnames,
+                [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
+}
+
+PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return sample(handle_of(self), args, nargs, kwnames, []() -> PyObject* {
+    set_error(Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the columns"));
+    return nullptr;
+  });
 }
 
 }  // namespace replay_buffer::python

@@ -81,6 +81,14 @@ void check_settings(const Settings& s) {
   if (!(s.beta >= 0 && std::isfinite(s.beta))) invalid("beta must be a finite number >= 0");
   if (!(s.epsilon >= 0 && std::isfinite(s.epsilon))) invalid("epsilon must be a finite number >= 0");
   if (s.max_times_sampled == 0) invalid("max_times_sampled must be at least 1");
+  if (s.max_times_sampled * s.block_rows > (std::uint64_t{1} << 31)) {
+    invalid("max_times_sampled is too large: a block can be drawn from 2^31 times");
+  }
+  const auto strategy = static_cast<SamplingStrategy>(s.strategy);
+  if (s.cer != 0 && (strategy == SamplingStrategy::kFifo || strategy == SamplingStrategy::kLifo ||
+                     strategy == SamplingStrategy::kWithoutReplacement)) {
+    invalid("cer has no meaning with this strategy");
+  }
 }
 
 }  // namespace
@@ -133,8 +141,10 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   l.blocks_at = take(end, l.block_count, sizeof(Block), kLine);
   l.fills_at = take(end, l.block_count, sizeof(std::uint64_t), kLine);
   if (l.has_priorities()) {
-    l.raw_at = take(end, capacity, sizeof(float), kLine);
-    l.tree_at = take(end, TreeShape(capacity).nodes(), sizeof(std::uint64_t), 2 * kLine);
+    const TreeShape shape(capacity);
+    l.priorities_at = take(end, capacity, sizeof(std::uint64_t), kLine);
+    l.weights_at = take(end, shape.size(0), sizeof(float), kLine);
+    l.sums_at = take(end, shape.inner_nodes(), sizeof(std::uint64_t), 2 * kLine);
   }
   if (l.has_lows()) {
     l.lows_at = take(end, TreeShape(capacity).inner_nodes(), sizeof(std::uint64_t), 2 * kLine);

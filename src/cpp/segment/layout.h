@@ -5,9 +5,10 @@
 //   ...      Owner[]         the process table
 //   ...      Block[]         one cache line per block
 //   ...      fills[]         u64 per block: how full it is
-//   ...      raw[]           f32 per row: raw priority            (prioritized, rank)
-//   ...      tree            u64 per node, 16-ary                 (prioritized, rank)
-//   ...      lows            u64 per inner node: least leaf       (prioritized with weights by global maximum)
+//   ...      priorities[]    u64 per row: raw priority and lap    (prioritized, rank)
+//   ...      weights[]       f32 per row: leaves of the tree      (likewise)
+//   ...      sums            u64 per inner node of the tree       (likewise)
+//   ...      lows            u64 per inner node: least leaf       (prioritized, weights by global maximum)
 //   ...      records         row word and the small columns of a row, packed
 //   ...      arrays          one per large column
 //
@@ -17,6 +18,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -76,12 +78,26 @@ struct BlockWord {
 struct alignas(kLine) Block {
   struct Lap {
     std::atomic<std::uint64_t> lap_width;  // lap : 32 | width : 32
-    std::atomic<std::uint64_t> previous;   // block sequence number + 1; 0 is none
-    std::atomic<std::uint64_t> next;       // likewise
+    std::atomic<std::uint64_t> links;      // blocks back : 32 | blocks on : 32; 0 is none
+    std::atomic<std::uint64_t> taken;      // kFifo: lap : 32 | draws given out of that lap : 32
   };
   std::atomic<std::uint64_t> word;
-  std::atomic<std::uint64_t> taken;  // kFifo: lap : 32 | draws given out of this lap : 32
+  std::atomic<std::uint64_t> before;  // lap : 32 | rows written : 32, of the lap before this one
   Lap laps[2];
+};
+
+// [ raw priority (float) : 32 | lap : 32 ] for each row: the truth that the tree is computed from. The
+// lap names the row, so that a late update cannot hit the one that took its slot.
+struct PriorityWord {
+  float raw;
+  std::uint32_t lap;
+
+  static PriorityWord unpack(std::uint64_t w) {
+    return {std::bit_cast<float>(static_cast<std::uint32_t>(w >> 32)), static_cast<std::uint32_t>(w)};
+  }
+  std::uint64_t pack() const {
+    return (std::uint64_t{std::bit_cast<std::uint32_t>(raw)} << 32) | lap;
+  }
 };
 
 // [ lap : 16 | written : 24 | committed : 24 ] for each block, stored by its holder: rows of that lap so
@@ -192,8 +208,9 @@ struct Layout {
   std::size_t owners_at;
   std::size_t blocks_at;
   std::size_t fills_at;
-  std::size_t raw_at;
-  std::size_t tree_at;
+  std::size_t priorities_at;
+  std::size_t weights_at;
+  std::size_t sums_at;
   std::size_t lows_at;
   std::size_t records_at;
   std::size_t record_stride;

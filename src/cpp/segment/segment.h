@@ -31,8 +31,11 @@ class Segment {
   Owner* owners() const { return at<Owner>(layout_.owners_at); }
   Block* blocks() const { return at<Block>(layout_.blocks_at); }
   std::atomic<std::uint64_t>* fills() const { return at<std::atomic<std::uint64_t>>(layout_.fills_at); }
-  std::atomic<float>* raw() const { return at<std::atomic<float>>(layout_.raw_at); }
-  std::atomic<std::uint64_t>* tree() const { return at<std::atomic<std::uint64_t>>(layout_.tree_at); }
+  std::atomic<std::uint64_t>* priorities() const {
+    return at<std::atomic<std::uint64_t>>(layout_.priorities_at);
+  }
+  std::atomic<float>* weights() const { return at<std::atomic<float>>(layout_.weights_at); }
+  std::atomic<std::uint64_t>* sums() const { return at<std::atomic<std::uint64_t>>(layout_.sums_at); }
   std::atomic<std::uint64_t>* lows() const { return at<std::atomic<std::uint64_t>>(layout_.lows_at); }
   std::byte* records() const { return base() + layout_.records_at; }
 

@@ -1,0 +1,203 @@
+// The typed face of the buffer for C++ programs.
+//
+//   replay_buffer::ReplayBuffer<std::array<float, 8>, std::int64_t> buffer({.capacity = 1'000'000});
+//   buffer.add({obs, action, reward, next_obs, done});
+//   auto batch = buffer.sample(32);
+//
+// Thread safety: every method may be called by any number of threads at once. Failures are thrown as
+// replay_buffer::Error (error.h).
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "replay_buffer/config.h"
+#include "replay_buffer/error.h"
+#include "replay_buffer/schema.h"
+#include "replay_buffer/store.h"
+
+namespace replay_buffer {
+
+// What a row holds. Observations and actions are numbers, std::arrays of them (nested too), or any
+// trivially copyable struct.
+template <typename Observation, typename Action>
+struct Transition {
+  Observation observation{};
+  Action action{};
+  float reward = 0;
+  Observation next_observation{};
+  bool done = false;
+  // Raw priority. Given to add(): below 0 means "the largest so far". In a batch: the row's own.
+  float priority = -1;
+};
+
+namespace detail {
+
+template <typename T>
+struct ElementOf {
+  static constexpr bool kNumber = std::is_arithmetic_v<T>;
+  static constexpr DType dtype() {
+    if constexpr (std::is_same_v<T, bool>) return DType::kBool;
+    else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64;
+    else if constexpr (!std::is_arithmetic_v<T>) return DType::kUInt8;
+    else if constexpr (sizeof(T) == 1) return std::is_signed_v<T> ? DType::kInt8 : DType::kUInt8;
+    else if constexpr (sizeof(T) == 2) return std::is_signed_v<T> ? DType::kInt16 : DType::kUInt16;
+    else if constexpr (sizeof(T) == 4) return std::is_signed_v<T> ? DType::kInt32 : DType::kUInt32;
+    else return std::is_signed_v<T> ? DType::kInt64 : DType::kUInt64;
+  }
+  static void shape(std::vector<std::uint64_t>& dims) {
+    if constexpr (!kNumber) dims.push_back(sizeof(T));  // a struct is stored as its bytes
+  }
+};
+
+template <typename T, std::size_t N>
+struct ElementOf<std::array<T, N>> {
+  static constexpr DType dtype() { return ElementOf<T>::dtype(); }
+  static void shape(std::vector<std::uint64_t>& dims) {
+    dims.push_back(N);
+    ElementOf<T>::shape(dims);
+  }
+};
+
+template <typename T>
+Column column_of(const char* name) {
+  static_assert(std::is_trivially_copyable_v<T>, "rows are copied as bytes");
+  Column column{name, ElementOf<T>::dtype(), {}, 0};
+  ElementOf<T>::shape(column.shape);
+  return column;
+}
+
+}  // namespace detail
+
+// A ring of transitions, drawn as the config says.
+template <typename Observation, typename Action>
+class ReplayBuffer {
+ public:
+  using Row = Transition<Observation, Action>;
+
+  explicit ReplayBuffer(const BufferConfig& config) : config_(config), store_(config, schema()) {}
+
+  // Adds a transition, over the oldest one when the buffer is full. Returns its row id.
+  std::int64_t add(const Row& row) {
+    const void* columns[] = {&row.observation, &row.action, &row.reward, &row.next_observation, &row.done};
+    return store_.add(columns, weighted() && row.priority >= 0 ? &row.priority : nullptr);
+  }
+
+  // Draws a batch.
+  std::vector<Row> sample(std::size_t batch_size) {
+    std::vector<Row> rows(batch_size);
+    std::vector<std::int64_t> ids(batch_size);
+    sample(rows, ids);
+    return rows;
+  }
+
+  // Draws as many rows as `rows` has room for, and their ids. Allocates nothing.
+  // REQUIRES: ids.size() == rows.size().
+  void sample(std::span<Row> rows, std::span<std::int64_t> ids) { draw(rows, ids, nullptr, config_.beta); }
+
+  // Calls reader(observation, action, reward, next_observation, done) with references into the ring:
+  // no copy is made. Returns false when the row was gone or was overwritten meanwhile; what the
+  // reader saw is then worthless.
+  template <typename Reader>
+  bool visit(std::int64_t id, Reader&& reader) const {
+    const void* at[5];
+    if (!store_.begin_read(id, at)) return false;
+    reader(*static_cast<const Observation*>(at[0]), *static_cast<const Action*>(at[1]),
+           *static_cast<const float*>(at[2]), *static_cast<const Observation*>(at[3]),
+           *static_cast<const bool*>(at[4]));
+    return store_.end_read(id);
+  }
+
+  // The elements of a stored observation, in place, as visit() gives them. For arrays of numbers.
+  template <typename Reader>
+  bool visit_observation(std::int64_t id, Reader&& reader) const {
+    return visit(id, [&](const Observation& observation, const auto&...) {
+      reader(std::span(observation.data(), observation.size()));
+    });
+  }
+
+  // Ids of the newest n rows, oldest first.
+  std::vector<std::int64_t> latest(std::size_t n) const {
+    std::vector<std::int64_t> ids(n < capacity() ? n : capacity());
+    ids.resize(store_.latest(ids.size(), ids.data()));
+    return ids;
+  }
+
+  std::size_t size() const { return store_.size(); }
+  std::size_t capacity() const { return store_.capacity(); }
+  bool is_full() const { return size() == capacity(); }
+  void clear() { store_.clear(); }
+  const BufferConfig& config() const { return config_; }
+
+ protected:
+  bool weighted() const {
+    return config_.strategy == SamplingStrategy::kPrioritized || config_.strategy == SamplingStrategy::kRank;
+  }
+
+  void draw(std::span<Row> rows, std::span<std::int64_t> ids, float* weights, float beta) {
+    Row* first = rows.data();
+    void* columns[] = {&first->observation, &first->action, &first->reward, &first->next_observation, &first->done};
+    store_.sample(rows.size(), columns, sizeof(Row), ids.data(), weights, beta);
+    if (!weighted()) return;
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].priority = store_.priority(ids[i]);
+  }
+
+  static Schema schema() {
+    return {detail::column_of<Observation>("obs"), detail::column_of<Action>("action"),
+            detail::column_of<float>("reward"), detail::column_of<Observation>("next_obs"),
+            detail::column_of<bool>("done")};
+  }
+
+  BufferConfig config_;
+  Store store_;
+};
+
+template <typename Observation, typename Action>
+struct PrioritizedBatch {
+  std::vector<Transition<Observation, Action>> transitions;
+  std::vector<std::int64_t> indices;  // row ids, for update_priorities
+  std::vector<float> weights;         // importance weights
+};
+
+// A ring of transitions drawn by priority. The config's strategy may be kPrioritized or kRank; any
+// other becomes kPrioritized.
+template <typename Observation, typename Action>
+class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
+  using Base = ReplayBuffer<Observation, Action>;
+
+ public:
+  explicit PrioritizedReplayBuffer(const BufferConfig& config) : Base(prioritized(config)) {}
+
+  PrioritizedBatch<Observation, Action> sample(std::size_t batch_size) {
+    return sample(batch_size, this->config_.beta);
+  }
+  PrioritizedBatch<Observation, Action> sample(std::size_t batch_size, float beta) {
+    PrioritizedBatch<Observation, Action> batch;
+    batch.transitions.resize(batch_size);
+    batch.indices.resize(batch_size);
+    batch.weights.resize(batch_size);
+    this->draw(batch.transitions, batch.indices, batch.weights.data(), beta);
+    return batch;
+  }
+
+  // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when a value is
+  // NaN, infinite or negative, an id was never given to a row, or the lengths differ. Rows that
+  // are gone are skipped. Returns how many were updated.
+  std::size_t update_priorities(std::span<const std::int64_t> indices, std::span<const float> priorities) {
+    return this->store_.update_priorities(indices, priorities);
+  }
+
+ private:
+  static BufferConfig prioritized(BufferConfig config) {
+    if (config.strategy != SamplingStrategy::kRank) config.strategy = SamplingStrategy::kPrioritized;
+    return config;
+  }
+};
+
+}  // namespace replay_buffer

@@ -1,0 +1,54 @@
+// The untyped buffer behind the typed faces of buffer.h: rows of columns, addressed by pointers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "replay_buffer/config.h"
+#include "replay_buffer/schema.h"
+
+namespace replay_buffer {
+
+class Buffer;
+
+// Thread safety: every method may be called by any number of threads at once. Failures are thrown as
+// replay_buffer::Error.
+class Store {
+ public:
+  Store(const BufferConfig& config, const Schema& schema);
+  ~Store();
+  Store(Store&& other) noexcept;
+  Store& operator=(Store&& other) noexcept;
+
+  // Adds one row; columns[c] points at the bytes of column c. `priority`, when not null, must be
+  // finite and >= 0. Returns the row id.
+  std::int64_t add(const void* const* columns, const float* priority);
+
+  // Draws n rows. Row i of column c goes to columns[c] + i * step. `weights` may be null. Throws
+  // kNotEnoughRows when there is nothing to draw from.
+  void sample(std::size_t n, void* const* columns, std::size_t step, std::int64_t* ids, float* weights,
+              float beta);
+
+  // Sets raw priorities; see PrioritizedReplayBuffer.
+  std::size_t update_priorities(std::span<const std::int64_t> ids, std::span<const float> priorities);
+  float priority(std::int64_t id) const;
+
+  // A row in place. begin_read() gives the addresses of its columns, or false when the row is gone;
+  // what was read there is whole only if end_read() with the same id then returns true.
+  bool begin_read(std::int64_t id, const void** columns) const;
+  bool end_read(std::int64_t id) const;
+
+  // Ids of the newest n rows, oldest first. Returns how many there are.
+  std::size_t latest(std::size_t n, std::int64_t* ids) const;
+
+  std::size_t size() const;
+  std::size_t capacity() const;
+  void clear();
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+};
+
+}  // namespace replay_buffer

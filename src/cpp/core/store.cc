@@ -1,0 +1,74 @@
+#include "replay_buffer/store.h"
+
+#include <cmath>
+#include <string>
+
+#include "core/buffer.h"
+#include "os/process.h"
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+namespace {
+
+const Priorities& priorities_of(const Buffer& buffer) {
+  if (!buffer.ring().priorities) {
+    throw Error(ErrorCode::kInvalidArgument, "the strategy of this buffer keeps no priorities");
+  }
+  return *buffer.ring().priorities;
+}
+
+}  // namespace
+
+Store::Store(const BufferConfig& config, const Schema& schema) {
+  os::watch_forks();
+  buffer_ = std::make_unique<Buffer>(Segment::create_heap(config, schema));
+}
+Store::~Store() = default;
+Store::Store(Store&& other) noexcept = default;
+Store& Store::operator=(Store&& other) noexcept = default;
+
+std::int64_t Store::add(const void* const* columns, const float* priority) {
+  if (priority != nullptr && !(std::isfinite(*priority) && *priority >= 0)) {
+    throw Error(ErrorCode::kInvalidArgument, "a priority must be finite and >= 0, not " +
+                                                 std::to_string(*priority) + "; nothing was added");
+  }
+  std::int64_t id = 0;
+  buffer_->add(1, reinterpret_cast<const std::byte* const*>(columns), priority, &id);
+  return id;
+}
+
+void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::int64_t* ids,
+                   float* weights, float beta) {
+  if (n == 0) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row");
+  buffer_->sample({n, reinterpret_cast<std::byte* const*>(columns), ids, weights, step}, beta);
+}
+
+std::size_t Store::update_priorities(std::span<const std::int64_t> ids, std::span<const float> priorities) {
+  return priorities_of(*buffer_).update(ids, priorities).applied;
+}
+
+float Store::priority(std::int64_t id) const { return priorities_of(*buffer_).raw_of(id); }
+
+bool Store::begin_read(std::int64_t id, const void** columns) const {
+  const Rows& rows = buffer_->ring().rows;
+  if (!end_read(id)) return false;
+  const std::size_t slot = static_cast<std::uint64_t>(id) % rows.capacity();
+  for (std::size_t c = 0; c < rows.columns(); ++c) columns[c] = rows.cell(c, slot);
+  return true;
+}
+
+bool Store::end_read(std::int64_t id) const {
+  if (id < 0) return false;
+  const Rows& rows = buffer_->ring().rows;
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+  const std::uint64_t word =
+      rows.word(static_cast<std::uint64_t>(id) % rows.capacity()).load(std::memory_order_acquire);
+  return row_committed(word) && row_id(word) == static_cast<std::uint64_t>(id);
+}
+
+std::size_t Store::latest(std::size_t n, std::int64_t* ids) const { return buffer_->latest(n, ids); }
+std::size_t Store::size() const { return buffer_->size(); }
+std::size_t Store::capacity() const { return buffer_->capacity(); }
+void Store::clear() { buffer_->clear(); }
+
+}  // namespace replay_buffer

@@ -1,0 +1,31 @@
+// How much work a test does: less when a sanitizer makes every step slow.
+#pragma once
+
+#include <cstddef>
+
+namespace replay_buffer::testing {
+
+#if defined(__SANITIZE_THREAD__)
+#define REPLAY_TEST_THREAD_SANITIZER 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define REPLAY_TEST_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define REPLAY_TEST_THREAD_SANITIZER 1
+#elif __has_feature(address_sanitizer)
+#define REPLAY_TEST_ADDRESS_SANITIZER 1
+#endif
+#endif
+
+// n, or a part of it under the sanitizers.
+constexpr std::size_t rounds(std::size_t n) {
+#if defined(REPLAY_TEST_THREAD_SANITIZER)
+  return n / 50 > 0 ? n / 50 : 1;
+#elif defined(REPLAY_TEST_ADDRESS_SANITIZER)
+  return n / 5 > 0 ? n / 5 : 1;
+#else
+  return n;
+#endif
+}
+
+}  // namespace replay_buffer::testing
