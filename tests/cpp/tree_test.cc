@@ -91,7 +91,9 @@ TEST(Tree, TheRootIsTheSumOfTheLeaves) {
     Random random(1, count);
     for (int i = 0; i < 2000; ++i) {
       t.set(random.below(count), static_cast<float>(random.unit()));
-      if (i % 100 == 0) ASSERT_NEAR(t.tree.total(), t.exact(), 1e-6 * t.exact()) << count;
+      if (i % 100 == 0) {
+        ASSERT_NEAR(t.tree.total(), t.exact(), 1e-6 * t.exact()) << count;
+      }
     }
     ASSERT_TRUE(t.consistent()) << count;
   }

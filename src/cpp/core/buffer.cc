@@ -135,16 +135,17 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   }
 }
 
-// w(i) = (N P(i))^-beta. Scaled by a maximum, N and the total cancel out.
+// w(i) = (N P(i))^-beta. Scaled by a maximum, N and the total cancel out. The newest row may be in a
+// batch without a chance of being drawn; it then counts as the least likely of the others.
 void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const {
-  double unit = 1;  // the mass whose weight is 1
+  float least = 0;
+  for (const Pick& pick : picks) {
+    if (pick.mass > 0 && (!(least > 0) || pick.mass < least)) least = pick.mass;
+  }
+  double unit = static_cast<double>(least);  // the mass whose weight is 1
   switch (static_cast<WeightScale>(ring_.settings().weights)) {
-    case WeightScale::kBatchMax: {
-      float least = picks.front().mass;
-      for (const Pick& pick : picks) least = std::min(least, pick.mass);
-      unit = static_cast<double>(least);
+    case WeightScale::kBatchMax:
       break;
-    }
     case WeightScale::kGlobalMax:
       unit = mass.lowest;
       break;
@@ -155,8 +156,8 @@ void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* we
   if (!(unit > 0)) unit = 1;
   const double scale = 1 / unit;
   for (std::size_t i = 0; i < picks.size(); ++i) {
-    const auto relative = static_cast<float>(static_cast<double>(picks[i].mass) * scale);
-    weights[i] = beta == 0 ? 1.0F : std::pow(relative, -beta);
+    const double own = static_cast<double>(picks[i].mass > 0 ? picks[i].mass : least);
+    weights[i] = beta == 0 ? 1.0F : std::pow(static_cast<float>(own * scale), -beta);
   }
 }
 
