@@ -12,7 +12,7 @@ from typing import Any
 Row = dict[str, Any]
 
 
-class Gone(Exception):
+class RowGoneError(Exception):
     """An id names a row that is not there."""
 
 
@@ -57,7 +57,7 @@ class ReferenceRing:
     def row(self, row_id: int) -> Row:
         slot = self.slots[row_id % self.capacity] if row_id >= 0 else None
         if slot is None or slot[0] != row_id:
-            raise Gone(row_id)
+            raise RowGoneError(row_id)
         return slot[1]
 
     def get(self, row_ids: list[int]) -> Row:
@@ -70,7 +70,7 @@ class ReferenceRing:
         """Whether every row of a batch is here, whole, under the id the batch gives it."""
         try:
             return self.get(batch["indices"]) == batch
-        except Gone:
+        except RowGoneError:
             return False
 
 

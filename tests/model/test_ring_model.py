@@ -16,9 +16,9 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from model.reference import Gone, ReferenceRing
-from model.values import forms, plain, row_of, rows_of, schemas, written
 
+from model.reference import ReferenceRing, RowGoneError
+from model.values import forms, plain, row_of, rows_of, schemas, written
 from replay_buffer import BufferConfig, Column, NotEnoughRows, ReplayBuffer, RowGone, Schema
 from replay_buffer.errors import SchemaMismatch
 
@@ -103,7 +103,7 @@ class RingMachine(RuleBasedStateMachine):
         ids = data.draw(st.lists(one, min_size=1, max_size=6), label="ids")
         try:
             expected = self.ring.get(ids)
-        except Gone:
+        except RowGoneError:
             with pytest.raises(RowGone):
                 self.buffer.get(ids)
         else:
@@ -142,7 +142,7 @@ class RingMachine(RuleBasedStateMachine):
         assert self.buffer.is_full == self.ring.is_full
 
 
-TestRing = RingMachine.TestCase
+TestRing = pytest.mark.timeout(900)(RingMachine.TestCase)  # room to shrink what failed
 TestRing.settings = settings(
     max_examples=80,
     stateful_step_count=40,
