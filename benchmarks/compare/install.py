@@ -88,7 +88,7 @@ def install(adapter: ModuleType, folder: Path, log: Path) -> str:
         run([base, "-m", "venv", "--clear", str(folder)], log)
     constraints = folder.parent / "constraints.txt"
     constraints.write_text(CONSTRAINTS)
-    for step in adapter.INSTALL:
+    for step in getattr(adapter, "steps", lambda: adapter.INSTALL)():
         pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check"]
         run([*pip, "--constraint", str(constraints), *step], log)
     stamp.write_text(wanted)

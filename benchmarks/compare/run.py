@@ -84,7 +84,7 @@ def install_all(adapters: dict[str, Any]) -> tuple[dict[str, str], dict[str, str
         say(f"environment of {name}")
         try:
             pythons[name] = install(adapter, BUILD / name, BUILD / "logs" / f"install-{name}.log")
-        except InstallError as error:
+        except (InstallError, subprocess.CalledProcessError) as error:
             failures[name] = str(error).replace(f"{ROOT}/", "")
             say(f"  failed: {failures[name]}")
     return pythons, failures

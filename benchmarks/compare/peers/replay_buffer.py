@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,17 @@ from timing import Call
 from workload import ACTIONS, Workload
 
 TITLE = "replay_buffer"
-INSTALL = ((str(Path(__file__).resolve().parents[3]),),)
+ROOT = Path(__file__).resolve().parents[3]
+INSTALL = ((str(ROOT),),)
 CAN = frozenset({"prioritized"})
+
+
+def steps() -> tuple[tuple[str, ...], ...]:
+    """Like `INSTALL`, but compiling only what has changed since the last run."""
+    command = [sys.executable, "scripts/requirements.py", "build"]
+    ran = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
+    kept = f"--config-settings=build-dir={ROOT}/build/compare/compiled"
+    return tuple(ran.stdout.split("\n")[:-1]), ("--no-build-isolation", kept, str(ROOT))
 
 
 class Buffer:
