@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 
@@ -206,6 +207,26 @@ TEST(OsFile, AllocateGoesOnUnderConstantSignals) {
   });
   ::setitimer(ITIMER_REAL, &never, nullptr);
   ::sigaction(SIGALRM, &before, nullptr);
+}
+
+TEST(OsFile, AnAllocationThatFailsHalfwayLeavesTheFileAsItWas) {
+  const Directory directory("/dev/shm");
+  Child child([&] {
+    File file = File::create_hidden(directory.path());
+    file.allocate(4096);
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100 * kMiB, 100 * kMiB};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 77;
+    try {
+      file.allocate(150 * kMiB);
+      return 1;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfSpace) return 2;
+      if (std::string(error.what()).find(std::to_string(150 * kMiB)) == std::string::npos) return 3;
+    }
+    return file.size() == 4096 && allocated_bytes(file) == 4096 ? 0 : 4;
+  });
+  EXPECT_EQ(child.join(), 0);
 }
 
 TEST(OsFile, MoreThanTheMemoryOfTheMachineIsAnErrorAndKillsNobody) {

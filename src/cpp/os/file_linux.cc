@@ -140,7 +140,10 @@ void File::allocate(std::uint64_t bytes) {
     } else {
       const std::uint64_t free = free_bytes(fd_);
       static_cast<void>(::ftruncate(fd_, before.st_size));
-      if (code_of(error) == ErrorCode::kOutOfSpace) throw out_of_space(name_, bytes, missing, free);
+      // Not EFBIG: a limit on the size of files leaves space free.
+      if (code_of(error) == ErrorCode::kOutOfSpace && error != EFBIG) {
+        throw out_of_space(name_, bytes, missing, free);
+      }
       throw system_error(error,
                          "Allocating " + std::to_string(bytes) + " bytes for " + name_ + " failed");
     }
