@@ -1,6 +1,6 @@
 // The memory floor: copying random records of ROW_BYTES bytes out of ROWS into one contiguous
-// output, the ids drawn beforehand. Prefetch all, then copy each: nothing that draws the same bytes
-// at random from one thread can do much less.
+// output, the ids drawn beforehand, from one thread. Prefetch all, then copy each. A yardstick, not
+// a bound: another order of loads can be a little faster.
 //
 // gather_floor ROW_BYTES ROWS BATCH...
 //

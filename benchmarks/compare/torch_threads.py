@@ -1,7 +1,7 @@
 """PyTorch's number of threads, chosen in the peer's favour.
 
-On a busy machine its second thread makes a copy of frames fifty times slower, on a quiet one a
-little faster; a peer is shown with what serves it better at that moment.
+When other work takes the cores, waiting for its second thread makes a copy of frames tens of times
+slower; with free cores the thread may help. A peer is shown with what serves it better right then.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ def choose(call: Callable[[], Any]) -> None:
     """Sets the number of threads with which `call` is faster."""
     import torch
 
-    best: dict[int, float] = {}
+    took: dict[int, float] = {}
     for threads in {1, default_threads()}:
         torch.set_num_threads(threads)
         call()
-        times = []
+        start = time.perf_counter()
         for _ in range(CALLS):
-            start = time.perf_counter()
             call()
-            times.append(time.perf_counter() - start)
-        best[threads] = min(times)
-    torch.set_num_threads(min(best, key=lambda threads: best[threads]))
+        took[threads] = time.perf_counter() - start
+    torch.set_num_threads(min(took, key=lambda threads: took[threads]))
