@@ -1,0 +1,200 @@
+"""The public surface, frozen: a change here is a change for users."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.resources
+import inspect
+import types
+from typing import Any
+
+import pytest
+
+import replay_buffer
+from replay_buffer import (
+    BufferConfig,
+    Column,
+    LinearSchedule,
+    ReplayBuffer,
+    Schema,
+    SharedCircularBuffer,
+    _core,
+)
+
+EXPORTED = """
+    AlreadyExists BufferConfig Busy Closed Column Corrupt Incompatible InvalidArgument
+    LinearSchedule NotEnoughRows NotFound OutOfSpace PermissionDenied ReadOnly ReplayBuffer
+    ReplayBufferError RowGone Schema SchemaMismatch SharedCircularBuffer SystemFailure Timeout
+    __version__
+"""
+
+MEMBERS: dict[type, str] = {
+    ReplayBuffer: """
+        add add_async add_batch alpha capacity clear close closed config get is_full latest
+        max_priority priorities sample sample_async schema size stats total_priority
+        update_priorities
+    """,
+    SharedCircularBuffer: "latest push sample",
+    BufferConfig: """
+        alpha beta block_rows capacity cer core_options epsilon max_times_sampled strategy
+        weighted weights
+    """,
+    Schema: "arrays columns core_columns fields",
+    Column: "dtype limit shape",
+    LinearSchedule: "end start steps",
+}
+
+SIGNATURES: dict[Any, str] = {
+    ReplayBuffer: "(config, obs_shape=None, action_dim=None, *, obs_dtype=None, action_shape=None, "
+    "action_dtype=None, reward_dtype=None, schema=None, seed=None)",
+    ReplayBuffer.latest: "(self, n)",
+    ReplayBuffer.get: "(self, ids)",
+    ReplayBuffer.clear: "(self)",
+    ReplayBuffer.close: "(self)",
+    ReplayBuffer.stats: "(self)",
+    ReplayBuffer.priorities: "(self, ids)",
+    ReplayBuffer.sample_async: "(self, batch_size, *, out=None, beta=None)",
+    ReplayBuffer.add_async: "(self, *values, **columns)",
+    SharedCircularBuffer: "(capacity, state_dim)",
+    SharedCircularBuffer.push: "(self, state, action, reward, next_state, done)",
+    SharedCircularBuffer.sample: "(self, batch_size, seed=None)",
+    SharedCircularBuffer.latest: "(self, n)",
+    BufferConfig: "(capacity, strategy='uniform', alpha=0.6, beta=0.4, epsilon=1e-06, "
+    "weights='batch', cer=False, max_times_sampled=1, block_rows=None)",
+    Column: "(shape=(), dtype='float32', limit=None)",
+    Schema: "(fields)",
+    LinearSchedule: "(start, end, steps)",
+}
+
+
+def bare(signature: inspect.Signature) -> str:
+    """A signature without its types."""
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+
+
+def members(cls: type) -> set[str]:
+    found = {name for name in dir(cls) if not name.startswith("_")}
+    if dataclasses.is_dataclass(cls):
+        found |= {field.name for field in dataclasses.fields(cls)}
+    return found
+
+
+def test_the_package_exports_these_names() -> None:
+    assert replay_buffer.__all__ == EXPORTED.split()
+
+
+def test_the_package_has_no_other_public_names() -> None:
+    public = {
+        name
+        for name, value in vars(replay_buffer).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert public == set(EXPORTED.split()) - {"__version__"}
+
+
+@pytest.mark.parametrize("cls", MEMBERS, ids=lambda cls: cls.__name__)
+def test_a_class_has_these_members(cls: type) -> None:
+    assert members(cls) == set(MEMBERS[cls].split())
+
+
+@pytest.mark.parametrize("call", SIGNATURES, ids=lambda call: call.__qualname__)
+def test_a_call_has_these_parameters(call: Any) -> None:
+    assert bare(inspect.signature(call)) == SIGNATURES[call]
+
+
+@pytest.mark.parametrize("name", ["add", "add_batch", "sample", "update_priorities"])
+def test_the_calls_of_the_core_have_a_documentation(name: str) -> None:
+    assert getattr(ReplayBuffer, name).__doc__
+
+
+def test_all_public_calls_are_documented() -> None:
+    undocumented = [
+        f"{cls.__name__}.{name}"
+        for cls in (ReplayBuffer, SharedCircularBuffer)
+        for name in members(cls)
+        if callable(getattr(cls, name)) and not getattr(cls, name).__doc__
+    ]
+    assert undocumented == []
+
+
+def test_stats_have_these_keys() -> None:
+    buffer = ReplayBuffer(BufferConfig(4), obs_shape=(3,), action_dim=2)
+    sizes = {
+        "size",
+        "capacity",
+        "row_bytes",
+        "raw_bytes",
+        "segment_bytes",
+        "overhead_bytes",
+        "overhead",
+        "settled",
+        "strategy",
+    }
+    assert set(buffer.stats()) == sizes
+    buffer.add([0.0] * 3, 1, 0.0, [0.0] * 3, False)
+    assert set(buffer.stats()) == sizes | {
+        "block_rows",
+        "resident_bytes",
+        "rows_added",
+        "rows_sampled",
+        "samples",
+        "updates_applied",
+        "updates_stale",
+    }
+
+
+# ---- types
+
+
+def installed(name: str) -> Any:
+    return importlib.resources.files(replay_buffer) / name
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert installed("py.typed").is_file()
+
+
+def stub() -> ast.Module:
+    return ast.parse(installed("_core.pyi").read_text())
+
+
+def test_the_stub_of_the_core_names_what_is_there() -> None:
+    names = set()
+    for node in stub().body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    there = {name for name in vars(_core) if not name.startswith("_")} | {"__version__"}
+    assert names == there
+
+
+def test_the_stub_of_the_core_names_every_method() -> None:
+    (buffer,) = (node for node in stub().body if isinstance(node, ast.ClassDef))
+    said = {node.name for node in buffer.body if isinstance(node, ast.FunctionDef)}
+    there = {name for name in vars(_core.Buffer) if not name.startswith("__")} | {"__init__"}
+    assert said == there
+
+
+def test_every_public_call_has_types() -> None:
+    untyped = []
+    for cls in MEMBERS:
+        for name, value in vars(cls).items():
+            if name.startswith("_") or not inspect.isfunction(value):
+                continue
+            signature = inspect.signature(value)
+            hints = [signature.return_annotation]
+            hints += [p.annotation for p in list(signature.parameters.values())[1:]]
+            if inspect.Signature.empty in hints:
+                untyped.append(f"{cls.__name__}.{name}")
+    assert untyped == []
+
+
+def test_the_version_is_a_version() -> None:
+    major, minor, patch = replay_buffer.__version__.split(".")
+    assert all(part.isdigit() for part in (major, minor, patch))
