@@ -28,7 +28,8 @@ inline ::testing::AssertionResult agrees(const std::vector<std::uint64_t>& count
     total += static_cast<double>(counts[i]);
     mass += weights[i];
     if (weights[i] == 0 && counts[i] != 0) {
-      return ::testing::AssertionFailure() << i << " has weight 0 and came " << counts[i] << " times";
+      return ::testing::AssertionFailure()
+             << i << " has weight 0 and came " << counts[i] << " times";
     }
   }
   double statistic = 0;
@@ -52,8 +53,8 @@ inline ::testing::AssertionResult agrees(const std::vector<std::uint64_t>& count
   if (cells < 2) return ::testing::AssertionFailure() << "too few draws to tell";
   const double limit = chi_square_limit(cells - 1);
   if (statistic < limit) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure()
-         << "chi-square " << statistic << " over the limit " << limit << " of " << cells << " cells";
+  return ::testing::AssertionFailure() << "chi-square " << statistic << " over the limit " << limit
+                                       << " of " << cells << " cells";
 }
 
 inline ::testing::AssertionResult equally_likely(const std::vector<std::uint64_t>& counts) {

@@ -79,9 +79,11 @@ void expect_packed(const Layout& l) {
       continue;
     }
     EXPECT_EQ(l.places[i].stride, l.record_stride);
-    cells.push_back({l.schema[i].name, l.places[i].base - l.records_at, bytes, dtype_bytes(l.schema[i].dtype)});
+    cells.push_back(
+        {l.schema[i].name, l.places[i].base - l.records_at, bytes, dtype_bytes(l.schema[i].dtype)});
   }
-  std::sort(cells.begin(), cells.end(), [](const Section& a, const Section& b) { return a.at < b.at; });
+  std::sort(cells.begin(), cells.end(),
+            [](const Section& a, const Section& b) { return a.at < b.at; });
   std::size_t end = 0;
   for (const Section& cell : cells) {
     EXPECT_GE(cell.at, end) << cell.name;
@@ -94,10 +96,14 @@ void expect_packed(const Layout& l) {
 }
 
 Schema mixed_schema() {
-  return {{"done", DType::kBool, {}},          {"obs", DType::kFloat32, {17}},
-          {"half", DType::kFloat16, {3}},      {"frame", DType::kUInt8, {84, 84, 4}},
-          {"action", DType::kInt64, {}},       {"edge", DType::kUInt8, {kPackedColumnBytes}},
-          {"over", DType::kUInt8, {kPackedColumnBytes + 1}}, {"last", DType::kInt16, {1}},
+  return {{"done", DType::kBool, {}},
+          {"obs", DType::kFloat32, {17}},
+          {"half", DType::kFloat16, {3}},
+          {"frame", DType::kUInt8, {84, 84, 4}},
+          {"action", DType::kInt64, {}},
+          {"edge", DType::kUInt8, {kPackedColumnBytes}},
+          {"over", DType::kUInt8, {kPackedColumnBytes + 1}},
+          {"last", DType::kInt16, {1}},
           {"reward", DType::kFloat64, {}}};
 }
 
@@ -138,7 +144,8 @@ TEST(Layout, OnlyColumnsOverTheLimitLeaveTheRecord) {
 }
 
 TEST(Layout, TheSameSettingsGiveTheSamePlaces) {
-  const Settings settings = make_settings(config_of(1000, SamplingStrategy::kPrioritized), mixed_schema());
+  const Settings settings =
+      make_settings(config_of(1000, SamplingStrategy::kPrioritized), mixed_schema());
   const Layout a = plan_layout(settings, mixed_schema());
   const Layout b = plan_layout(settings, mixed_schema());
   EXPECT_EQ(a.total_bytes, b.total_bytes);
@@ -168,7 +175,8 @@ TEST(Layout, BlocksCoverTheCapacityAndTheLastMayBeShort) {
       std::size_t sum = 0;
       for (std::size_t b = 0; b < l.block_count; ++b) {
         const bool last = b + 1 == l.block_count;
-        ASSERT_EQ(l.rows_in(b), last && capacity % block_rows != 0 ? capacity % block_rows : block_rows);
+        ASSERT_EQ(l.rows_in(b),
+                  last && capacity % block_rows != 0 ? capacity % block_rows : block_rows);
         sum += l.rows_in(b);
       }
       ASSERT_EQ(sum, capacity);
@@ -179,7 +187,9 @@ TEST(Layout, BlocksCoverTheCapacityAndTheLastMayBeShort) {
 TEST(Layout, OverheadIsSmall) {
   const auto overhead = [](std::uint64_t bytes, SamplingStrategy strategy) {
     const Layout l = plan(config_of(1'000'000, strategy), {{"x", DType::kUInt8, {bytes}}});
-    return static_cast<double>(l.total_bytes) / static_cast<double>(l.row_bytes * l.settings.capacity) - 1;
+    return static_cast<double>(l.total_bytes) /
+               static_cast<double>(l.row_bytes * l.settings.capacity) -
+           1;
   };
   EXPECT_LT(overhead(128, SamplingStrategy::kUniform), 0.1);
   EXPECT_LT(overhead(256, SamplingStrategy::kPrioritized), 0.1);
@@ -218,7 +228,11 @@ TEST(Layout, RefusesSettingsOutOfRange) {
     EXPECT_EQ(refused_with([bad](BufferConfig& c) { c.epsilon = bad; }), kInvalid) << bad;
   }
   EXPECT_EQ(refused_with([](BufferConfig& c) { c.max_times_sampled = 0; }), kInvalid);
-  EXPECT_EQ(refused_with([](BufferConfig& c) { c.max_times_sampled = ~0U; c.capacity = 1 << 20; }), kInvalid);
+  EXPECT_EQ(refused_with([](BufferConfig& c) {
+              c.max_times_sampled = ~0U;
+              c.capacity = 1 << 20;
+            }),
+            kInvalid);
   EXPECT_EQ(refused_with([](BufferConfig& c) { c.strategy = SamplingStrategy{77}; }), kInvalid);
   EXPECT_EQ(refused_with([](BufferConfig& c) { c.weights = WeightScale{77}; }), kInvalid);
   EXPECT_EQ(refused_with([](BufferConfig&) {}), ErrorCode{});
@@ -252,7 +266,8 @@ TEST(Layout, RefusesSchemasItCannotStore) {
   EXPECT_EQ(one({"x", DType::kFloat32, {3, 0}}), kInvalid);
   EXPECT_EQ(refused(config_of(10), {{"x", DType::kBool, {}}, {"x", DType::kInt8, {}}}), kInvalid);
   Schema many;
-  for (std::size_t i = 0; i < kMaxColumns; ++i) many.push_back({std::to_string(i), DType::kBool, {}});
+  for (std::size_t i = 0; i < kMaxColumns; ++i)
+    many.push_back({std::to_string(i), DType::kBool, {}});
   EXPECT_EQ(refused(config_of(10), many), ErrorCode{});
   many.push_back({"more", DType::kBool, {}});
   EXPECT_EQ(refused(config_of(10), many), kInvalid);
@@ -269,9 +284,9 @@ TEST(Layout, RefusesSizesThatOverflow) {
   EXPECT_EQ(one(1, {kMost}), kInvalid);
   EXPECT_EQ(one(1, {std::uint64_t{1} << 32, std::uint64_t{1} << 32}), kInvalid);  // 2^67 bytes
   EXPECT_EQ(one(1, {1, 1, 1, 1, 1, 1, kMost, kMost}), kInvalid);
-  EXPECT_EQ(one(kMaxCapacity, {1000}), kInvalid);  // 2^53 bytes
+  EXPECT_EQ(one(kMaxCapacity, {1000}), kInvalid);                    // 2^53 bytes
   EXPECT_EQ(one(kMaxCapacity, {std::uint64_t{1} << 24}), kInvalid);  // 2^67 bytes, 0 modulo 2^64
-  EXPECT_EQ(one(1 << 20, {1 << 20}), ErrorCode{});  // 8 TiB can be reserved
+  EXPECT_EQ(one(1 << 20, {1 << 20}), ErrorCode{});                   // 8 TiB can be reserved
   // Each column fits, all of them together do not.
   const std::vector<std::uint64_t> part = {std::uint64_t{1} << 42};
   Schema schema;

@@ -114,7 +114,9 @@ struct NumberedBuffer {
     buffer.add(n, rows.in(), raws, ids.data());
     return ids;
   }
-  std::vector<std::int64_t> add(const std::vector<float>& raws) { return add(raws.size(), raws.data()); }
+  std::vector<std::int64_t> add(const std::vector<float>& raws) {
+    return add(raws.size(), raws.data());
+  }
 
   Drawn sample(std::size_t n, float beta = 0.4F) {
     Drawn drawn{std::vector<std::int64_t>(n), std::vector<float>(n), NumberedRows(schema, n)};
@@ -129,7 +131,8 @@ struct NumberedBuffer {
     return ids;
   }
 
-  UpdateResult update(const std::vector<std::int64_t>& which, const std::vector<float>& raws) const {
+  UpdateResult update(const std::vector<std::int64_t>& which,
+                      const std::vector<float>& raws) const {
     return buffer.ring().priorities->update(which, raws);
   }
 

@@ -134,7 +134,8 @@ TEST(Rows, ReadersNeverSeeATornLargeColumn) {
 
 TEST(Rows, ReadersNeverSeeATornRowOfMostlyWords) {
   // Torn rows are likeliest where the copy takes longest.
-  expect_never_torn({{"number", DType::kUInt64, {}}, {"words", DType::kUInt64, {100}}}, 1, rounds(1'000'000));
+  expect_never_torn({{"number", DType::kUInt64, {}}, {"words", DType::kUInt64, {100}}}, 1,
+                    rounds(1'000'000));
 }
 
 }  // namespace

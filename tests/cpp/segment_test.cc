@@ -51,12 +51,14 @@ TEST(Segment, KeepsTheSchema) {
     EXPECT_EQ(entry.name, schema[i].name);
     EXPECT_EQ(entry.dtype, static_cast<std::uint32_t>(schema[i].dtype));
     EXPECT_EQ(entry.limit, schema[i].limit);
-    EXPECT_EQ(std::vector<std::uint64_t>(entry.shape, entry.shape + entry.dimensions), schema[i].shape);
+    EXPECT_EQ(std::vector<std::uint64_t>(entry.shape, entry.shape + entry.dimensions),
+              schema[i].shape);
   }
 }
 
 TEST(Segment, EverythingThatChangesStartsAtZero) {
-  const auto segment = Segment::create_heap(config_of(100, SamplingStrategy::kPrioritized), small_schema());
+  const auto segment =
+      Segment::create_heap(config_of(100, SamplingStrategy::kPrioritized), small_schema());
   const Layout& l = segment->layout();
   for (std::size_t at = l.owners_at; at < l.total_bytes; ++at) {
     ASSERT_EQ(segment->base()[at], std::byte{0}) << at;
@@ -81,7 +83,8 @@ TEST(Segment, TheChecksumCoversEveryFixedByte) {
     if (at / 8 != offsetof(Header, checksum) / 8 && at / 4 != kCount / 4) expect_noticed(at);
   }
   const std::size_t first = segment->layout().columns_at;
-  for (std::size_t at = 0; at < small_schema().size() * sizeof(ColumnEntry); ++at) expect_noticed(first + at);
+  for (std::size_t at = 0; at < small_schema().size() * sizeof(ColumnEntry); ++at)
+    expect_noticed(first + at);
   segment->counters().head.store(5);
   EXPECT_EQ(recompute(), sum);
 }
@@ -99,8 +102,10 @@ TEST(Segment, ChecksumsTellLengthsAndOrderApart) {
 
 // A million frames and their successors: 56 GB of addresses, a few pages of memory.
 TEST(Segment, MemoryIsReservedNotUsed) {
-  const Schema frames = {{"obs", DType::kUInt8, {84, 84, 4}}, {"next_obs", DType::kUInt8, {84, 84, 4}}};
-  const auto segment = Segment::create_heap(config_of(1'000'000, SamplingStrategy::kPrioritized), frames);
+  const Schema frames = {{"obs", DType::kUInt8, {84, 84, 4}},
+                         {"next_obs", DType::kUInt8, {84, 84, 4}}};
+  const auto segment =
+      Segment::create_heap(config_of(1'000'000, SamplingStrategy::kPrioritized), frames);
   EXPECT_GT(segment->layout().total_bytes, std::size_t{56'000'000'000});
   EXPECT_LT(segment->resident_bytes(), std::size_t{1} << 20);
 }

@@ -62,7 +62,8 @@ TEST(Writer, WrapsAtEveryOffsetWithEveryBlockSizeAndRunLength) {
         Writer writer(t.ring, {});
         std::size_t total = 0;
         while (total < 3 * capacity) {
-          ASSERT_EQ(t.append(writer, run, total), count_from(static_cast<std::int64_t>(total), run));
+          ASSERT_EQ(t.append(writer, run, total),
+                    count_from(static_cast<std::int64_t>(total), run));
           total += run;
           const std::size_t live = std::min(total, capacity);
           std::map<std::uint64_t, std::uint64_t> expected;
@@ -94,7 +95,8 @@ TEST(Writer, AppendingNothingDoesNothing) {
 TEST(Writer, IdsNeedNotBeAskedFor) {
   const TestRing t(4, 2);
   Writer writer(t.ring, {});
-  const NumberedRows rows(small_schema(), 3);
+  NumberedRows rows(small_schema(), 3);
+  for (std::size_t i = 0; i < 3; ++i) rows.fill(i, i);
   writer.append(3, rows.in(), nullptr, nullptr);
   EXPECT_EQ(t.stored().size(), 3u);
 }
@@ -119,7 +121,10 @@ TEST(Writer, ClosingSealsTheBlockAndTheNextRowGoesToAnother) {
 
 TEST(Writer, SealsItsBlockWhenItGoes) {
   const TestRing t(4, 4);
-  { Writer writer(t.ring, {1, 1}); t.append(writer, 1, 0); }
+  {
+    Writer writer(t.ring, {1, 1});
+    t.append(writer, 1, 0);
+  }
   Writer writer(t.ring, {2, 1});
   EXPECT_EQ(t.append(writer, 1, 1), count_from(4, 1));
 }
@@ -176,7 +181,8 @@ TEST(Writer, GivesNewRowsTheLargestPriorityOrTheirOwn) {
   t.append(writer, 3, 1, own);
   t.append(writer, 7, 4);
   const float expected[11] = {1, 0.5F, 3, 0, 3, 3, 3, 3, 3, 3, 3};
-  for (std::int64_t id = 1; id < 11; ++id) EXPECT_EQ(t.ring.priorities->raw_of(id), expected[id]) << id;
+  for (std::int64_t id = 1; id < 11; ++id)
+    EXPECT_EQ(t.ring.priorities->raw_of(id), expected[id]) << id;
   EXPECT_TRUE(std::isnan(t.ring.priorities->raw_of(0)));
 }
 
