@@ -83,7 +83,8 @@ class TestTree {
   Tree tree;
 };
 
-const std::vector<std::size_t> kSizes = {1, 2, 15, 16, 17, 31, 255, 256, 257, 300, 4095, 4097, 70'000};
+const std::vector<std::size_t> kSizes = {1,   2,   15,  16,   17,   31,    255,
+                                         256, 257, 300, 4095, 4097, 70'000};
 
 TEST(Tree, TheRootIsTheSumOfTheLeaves) {
   for (std::size_t count : kSizes) {
@@ -179,7 +180,8 @@ TEST(Tree, FindsWhatALinearScanFinds) {
     t.tree.refresh_all();
     std::vector<double> upto;
     double sum = 0;
-    for (std::size_t i = 0; i < count; ++i) upto.push_back(sum += static_cast<double>(t.tree.leaf(i)));
+    for (std::size_t i = 0; i < count; ++i)
+      upto.push_back(sum += static_cast<double>(t.tree.leaf(i)));
     const auto expect_found = [&](double target) {
       const auto scan = std::upper_bound(upto.begin(), upto.end(), target) - upto.begin();
       ASSERT_EQ(t.find(target), static_cast<std::uint64_t>(scan)) << target << " of " << sum;
@@ -267,18 +269,48 @@ TEST(Tree, AnEmptyTreeHasNothingToFind) {
   }
 }
 
+// Many targets, which rise, are placed in another way than one; whole numbers make both exact.
 TEST(Tree, ManyTargetsAreFoundAsOneByOne) {
-  const TestTree t(3000);
-  Random random(7, 0);
-  for (std::size_t i = 0; i < 3000; ++i) t.tree.store(i, static_cast<float>(random.unit()));
-  t.tree.refresh_all();
-  std::vector<double> targets(500);
-  for (double& target : targets) target = random.unit() * t.tree.total();
-  std::vector<std::uint64_t> expected;
-  for (double target : targets) expected.push_back(t.find(target));
-  std::vector<std::uint64_t> found(targets.size());
-  t.tree.find(targets, found.data());
-  EXPECT_EQ(found, expected);
+  for (std::size_t count : kSizes) {
+    const TestTree t(count);
+    Random random(7, count);
+    for (std::size_t i = 0; i < count; ++i) t.tree.store(i, static_cast<float>(random.below(3)));
+    t.tree.store(random.below(count), 4);
+    t.tree.refresh_all();
+    for (std::size_t n : {1, 2, 3, 10, 100, 1000}) {
+      std::vector<double> targets(n);
+      for (double& target : targets) target = random.unit() * t.tree.total();
+      targets[0] = 0;
+      std::sort(targets.begin(), targets.end());
+      std::vector<std::uint64_t> expected;
+      for (double target : targets) expected.push_back(t.find(target));
+      std::vector<std::uint64_t> found(n);
+      t.tree.find(targets, found.data());
+      ASSERT_EQ(found, expected) << n << " targets in " << count << " leaves";
+    }
+  }
+}
+
+TEST(Tree, ManyTargetsNeverFindALeafOfZero) {
+  Random random(13, 0);
+  for (int round = 0; round < 300; ++round) {
+    const std::size_t count = 1 + random.below(600);
+    const TestTree t(count);
+    for (int i = 0; i < 4; ++i) {
+      t.tree.store(random.below(count), static_cast<float>(std::exp(80 * (random.unit() - 0.5))));
+    }
+    t.tree.refresh_all();
+    std::vector<double> targets(1 + random.below(200));
+    for (double& target : targets) target = random.unit() * t.tree.total();
+    targets.back() = t.tree.total();
+    std::sort(targets.begin(), targets.end());
+    std::vector<std::uint64_t> found(targets.size());
+    t.tree.find(targets, found.data());
+    for (std::uint64_t leaf : found) {
+      ASSERT_LT(leaf, count);
+      ASSERT_GT(t.tree.leaf(leaf), 0);
+    }
+  }
 }
 
 TEST(Tree, DrawsInProportion) {
@@ -353,7 +385,8 @@ TEST(Tree, InnerLoopsScanLeavesAndNodes) {
 // The last refresh of a node to succeed has seen every leaf: without any repair at the end, the
 // sums are those of the leaves that are there, to the last bit, and the root is their exact sum to
 // rounding. No drift, however many updates there were.
-void expect_lossless(std::size_t count, std::size_t threads, std::size_t updates, std::size_t batch) {
+void expect_lossless(std::size_t count, std::size_t threads, std::size_t updates,
+                     std::size_t batch) {
   const TestTree t(count);
   crowd(threads, [&](std::size_t me) {
     Random random(11, me);
@@ -361,7 +394,10 @@ void expect_lossless(std::size_t count, std::size_t threads, std::size_t updates
     for (std::size_t i = 0; i < updates / threads; i += batch) {
       for (std::uint64_t& leaf : leaves) {
         leaf = random.below(count);
-        const float value = random.below(8) == 0 ? 0 : static_cast<float>(std::ldexp(random.unit(), static_cast<int>(random.below(20))));
+        const float value =
+            random.below(8) == 0
+                ? 0
+                : static_cast<float>(std::ldexp(random.unit(), static_cast<int>(random.below(20))));
         t.tree.store(leaf, value);
       }
       if (batch == 1) {
@@ -383,7 +419,9 @@ void expect_lossless(std::size_t count, std::size_t threads, std::size_t updates
 TEST(Tree, TenMillionUpdatesFromFourThreadsLeaveTheExactSum) {
   expect_lossless(100'000, 4, rounds(10'000'000), 64);
 }
-TEST(Tree, UpdatesOfFewLeavesFromManyThreadsLoseNothing) { expect_lossless(20, 4, rounds(1'000'000), 1); }
+TEST(Tree, UpdatesOfFewLeavesFromManyThreadsLoseNothing) {
+  expect_lossless(20, 4, rounds(1'000'000), 1);
+}
 TEST(Tree, UpdatesOneByOneLoseNothing) { expect_lossless(5000, 4, rounds(1'000'000), 1); }
 
 TEST(Tree, FindsOnlyLeavesThatHadAValueWhileOthersChange) {
@@ -399,7 +437,8 @@ TEST(Tree, FindsOnlyLeavesThatHadAValueWhileOthersChange) {
     if (me < 2) {
       const testing::Part part(writing);
       for (std::size_t i = 0; i < rounds(300'000); ++i) {
-        t.set(random.below(kCount / 2) * 2, random.below(2) == 0 ? 0 : static_cast<float>(random.unit()));
+        t.set(random.below(kCount / 2) * 2,
+              random.below(2) == 0 ? 0 : static_cast<float>(random.unit()));
       }
       return;
     }

@@ -95,7 +95,7 @@ FORMS = {
     "list": _listed,
     "wider dtype": _wider,
     "strided": _strided,
-    "column-major": np.asfortranarray,
+    "column-major": lambda array: np.array(array, order="F"),
     "byte-swapped": _swapped,
     "unaligned": _unaligned,
     "read-only": _read_only,

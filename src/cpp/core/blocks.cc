@@ -73,7 +73,9 @@ void Blocks::seal(const Claim& claim) const {
 
 std::size_t Blocks::live_rows() const {
   std::size_t sum = 0;
-  for (std::size_t b = 0; b < count_; ++b) sum += fill(b).committed;
+  for (std::size_t b = 0; b < count_; ++b) {
+    sum += fills_[b].load(std::memory_order_relaxed) & Fill::kMost;
+  }
   return sum;
 }
 

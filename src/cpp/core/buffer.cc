@@ -93,11 +93,8 @@ void Buffer::include_newest(std::span<Pick> picks) const {
 }
 
 bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
-  const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
-  if (!row_committed(word)) return false;
-  if (pick.lap != 0 && row_id(word) != (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot) {
-    return false;
-  }
+  const std::uint64_t word = wanted_word(pick);
+  if (word == 0) return false;
   if (!ring_.rows.read(pick.slot, word, batch.columns, at, batch.step)) return false;
   batch.ids[at] = static_cast<std::int64_t>(row_id(word));
   return true;
@@ -109,16 +106,38 @@ void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_
   }
 }
 
+// A row as the pick wants it: its word when it is committed and the right one, else 0.
+std::uint64_t Buffer::wanted_word(const Pick& pick) const {
+  const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
+  if (!row_committed(word)) return 0;
+  if (pick.lap == 0) return word;
+  return row_id(word) == (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot ? word : 0;
+}
+
+// Up to Rows::kGather picks, to places from `at` on: all words, all cells, all words again.
+void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at) {
+  const Rows& rows = ring_.rows;
+  std::uint64_t slots[Rows::kGather];
+  std::uint64_t words[Rows::kGather];
+  const std::size_t n = picks.size();
+  for (std::size_t i = 0; i < n; ++i) rows.prefetch(slots[i] = picks[i].slot);
+  for (std::size_t i = 0; i < n; ++i) words[i] = wanted_word(picks[i]);
+  rows.gather(slots, n, batch.columns, at, batch.step);
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+  for (std::size_t i = 0; i < n; ++i) {
+    if (words[i] != 0 && rows.word(slots[i]).load(std::memory_order_relaxed) == words[i]) [[likely]] {
+      batch.ids[at + i] = static_cast<std::int64_t>(row_id(words[i]));
+    } else {
+      copy_one(random, picks[i], batch, at + i);
+    }
+  }
+}
+
 void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch) {
   const std::size_t row_bytes = ring_.layout().row_bytes;
   if (row_bytes * picks.size() < kParallelBytes) {
-    // Prefetch some rows ahead: all at once would overflow the queue of outstanding loads.
-    constexpr std::size_t kAhead = 64;
-    const std::size_t n = picks.size();
-    for (std::size_t i = 0; i < std::min(n, kAhead); ++i) ring_.rows.prefetch(picks[i].slot);
-    for (std::size_t i = 0; i < n; ++i) {
-      if (i + kAhead < n) ring_.rows.prefetch(picks[i + kAhead].slot);
-      if (!try_copy(picks[i], batch, i)) [[unlikely]] copy_one(random, picks[i], batch, i);
+    for (std::size_t at = 0; at < picks.size(); at += Rows::kGather) {
+      copy_some(random, picks.subspan(at, std::min(Rows::kGather, picks.size() - at)), batch, at);
     }
     return;
   }

@@ -61,7 +61,9 @@ class Buffer {
  private:
   void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
   void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
+  void copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at);
   void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
+  std::uint64_t wanted_word(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
   void include_newest(std::span<Pick> picks) const;
   void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;

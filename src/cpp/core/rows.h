@@ -45,6 +45,16 @@ inline void copy_shared(void* to, const void* from, std::size_t n) {
 #endif
 }
 
+// One cell of a column for each of n rows, `step` bytes apart in the output. The size is known to the
+// compiler for the sizes that scalars and small vectors have.
+template <std::size_t kBytes>
+void copy_cells(std::byte* to, std::size_t step, const std::byte* const* from, std::size_t offset,
+                std::size_t n, std::size_t bytes) {
+  for (std::size_t i = 0; i < n; ++i) {
+    copy_shared(to + i * step, from[i] + offset, kBytes != 0 ? kBytes : bytes);
+  }
+}
+
 class Rows {
  public:
   explicit Rows(const Segment& segment)
@@ -71,7 +81,8 @@ class Rows {
 
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot) const {
     const std::byte* record = records_ + slot * stride_;
-    for (std::size_t at = 0; at < stride_; at += kLine) os::prefetch_read(record + at);
+    os::prefetch_read(record);
+    for (std::size_t at = 2 * kLine; at < stride_; at += kLine) os::prefetch_read(record + at - kLine);
     os::prefetch_read(record + stride_ - 1);
     if (large_) prefetch_large(slot);
   }
@@ -103,6 +114,29 @@ class Rows {
     }
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in write()
     return word(slot).load(std::memory_order_relaxed) == expected;
+  }
+
+  // Copies the rows at `slots` to places [at, at + n) of the output columns, column by column, without
+  // looking at their words: the caller checks them before and after.
+  static constexpr std::size_t kGather = 64;
+  void gather(const std::uint64_t* slots, std::size_t n, std::byte* const* columns, std::size_t at,
+              std::size_t step) const {
+    const std::byte* from[kGather];
+    for (std::size_t c = 0; c < columns_; ++c) {
+      if (columns[c] == nullptr) continue;
+      const ColumnPlace& place = places_[c];
+      for (std::size_t i = 0; i < n; ++i) from[i] = base_ + slots[i] * place.stride;
+      const std::size_t unit = step != 0 ? step : place.bytes;
+      std::byte* to = columns[c] + at * unit;
+      switch (place.bytes) {
+        case 1: copy_cells<1>(to, unit, from, place.base, n, 1); break;
+        case 4: copy_cells<4>(to, unit, from, place.base, n, 4); break;
+        case 8: copy_cells<8>(to, unit, from, place.base, n, 8); break;
+        case 16: copy_cells<16>(to, unit, from, place.base, n, 16); break;
+        case 32: copy_cells<32>(to, unit, from, place.base, n, 32); break;
+        default: copy_cells<0>(to, unit, from, place.base, n, place.bytes); break;
+      }
+    }
   }
 
  private:

@@ -8,12 +8,12 @@ namespace {
 class PrioritizedSampler final : public Sampler {
  public:
   explicit PrioritizedSampler(const Ring& ring)
-      : ring_(ring), priorities_(*ring.priorities), tree_(ring.priorities->tree()) {}
+      : ring_(ring), tree_(ring.priorities->tree()) {}
 
   Mass draw(Random& random, std::span<Pick> picks) override {
     const double total = tree_.total();
     if (!(total > 0)) return draw_equal(random, picks);
-    constexpr std::size_t kChunk = 64;
+    constexpr std::size_t kChunk = 256;
     const double width = total / static_cast<double>(picks.size());
     for (std::size_t from = 0; from < picks.size(); from += kChunk) {
       const std::size_t n = picks.size() - from < kChunk ? picks.size() - from : kChunk;
@@ -50,7 +50,7 @@ class PrioritizedSampler final : public Sampler {
   Pick to_pick(std::uint64_t leaf) const {
     const float mass = leaf == Tree::kNone ? 0 : tree_.leaf(leaf);
     if (!(mass > 0)) return {0, Priorities::kGone, 0};
-    return {leaf, priorities_.of(leaf).lap, mass};
+    return {leaf, 0, mass};
   }
 
   // Every priority is zero: all rows are equal.
@@ -67,7 +67,6 @@ class PrioritizedSampler final : public Sampler {
   }
 
   const Ring& ring_;
-  const Priorities& priorities_;
   const Tree& tree_;
 };
 

@@ -114,10 +114,36 @@ double Tree::total() const {
 
 float Tree::lowest() const { return value_of(level(lows_, shape_.levels() - 1)[0]); }
 
+// Places the targets, which rise, in one walk along a level of not many more nodes than there are
+// targets; all levels above it need no visit. Returns that level.
+std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
+  constexpr std::size_t kNodesForTarget = 8;
+  std::size_t at = shape_.levels() - 1;
+  while (at > 1 && shape_.size(at - 1) <= kNodesForTarget * targets.size()) --at;
+  const Word* words = level(sums_, at);
+  double sum = 0;
+  std::size_t placed = 0;
+  std::uint64_t last = kNone;
+  for (std::size_t node = 0; node < shape_.size(at) && placed < targets.size(); ++node) {
+    const double value = static_cast<double>(value_of(words[node]));
+    if (!(value > 0)) continue;
+    last = node;
+    for (; placed < targets.size() && targets[placed] < sum + value; ++placed) {
+      found[placed] = node;
+      targets[placed] -= sum;
+    }
+    sum += value;
+  }
+  for (; placed < targets.size(); ++placed) {  // beyond the end by rounding or a race
+    found[placed] = last;
+    targets[placed] = 0;
+  }
+  return at;
+}
+
 void Tree::find(std::span<double> targets, std::uint64_t* found) const {
-  std::fill_n(found, targets.size(), 0);
   // Level by level, so that the loads of different draws overlap.
-  for (std::size_t at = shape_.levels() - 2; at >= 1; --at) {
+  for (std::size_t at = walk(targets, found) - 1; at >= 1; --at) {
     const Word* words = level(sums_, at);
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (found[i] == kNone) continue;

@@ -47,8 +47,9 @@ class Tree {
   // The least positive leaf; 0 when there is none. REQUIRES: built with lows.
   float lowest() const;
 
-  // For each target in [0, total) the leaf whose part of the total it falls into. A leaf of value 0
-  // is never chosen; with nothing positive on the way the answer is kNone. Uses up the targets.
+  // For each target in [0, total), in rising order, the leaf whose part of the total it falls into. A
+  // leaf of value 0 is never chosen; with nothing positive on the way the answer is kNone. Uses up
+  // the targets.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   void find(std::span<double> targets, std::uint64_t* found) const;
 
@@ -59,6 +60,7 @@ class Tree {
   Word* level(Word* words, std::size_t level) const {
     return words + (shape_.start(level) - shape_.size(0));
   }
+  std::size_t walk(std::span<double> targets, std::uint64_t* found) const;
   void refresh_node(std::size_t level, std::size_t node) const;
   float sum_below(std::size_t level, std::size_t node) const;
   float low_below(std::size_t level, std::size_t node) const;

@@ -246,6 +246,24 @@ def test_rows_of_priority_zero_are_not_drawn_while_others_change() -> None:
     assert not zero[drawn].any()
 
 
+def test_a_row_is_never_drawn_with_the_priority_of_the_row_before() -> None:
+    """A slot's row has priority 1 in one lap and 0 in the next; those of 0 must not be drawn."""
+    rows = 512
+    config = BufferConfig(capacity=rows, strategy="prioritized", alpha=1.0, epsilon=0.0)
+    buffer = ReplayBuffer(config, schema=Schema({"x": Column((32,), "float32")}), seed=1)
+    values = np.zeros((rows, 32), np.float32)  # enough bytes to be added without the lock
+    buffer.add_batch(values, priority=np.ones(rows))
+
+    def overwrite(turn: int) -> None:
+        buffer.add_batch(values, priority=np.float32(np.arange(rows) % 2 == turn % 2))
+
+    with meanwhile(overwrite):
+        for _ in range(3000):
+            ids = buffer.sample(64)["indices"]
+            lap, slot = ids // rows, ids % rows
+            assert ((lap == 0) | (slot % 2 == (lap - 1) % 2)).all()
+
+
 def test_global_weights_are_exact_after_threads_raced() -> None:
     rows = 700
     buffer = make(rows, alpha=1.0, beta=1.0, weights="global")

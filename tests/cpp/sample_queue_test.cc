@@ -1,0 +1,214 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "crowd.h"
+#include "numbered.h"
+#include "sanitized.h"
+
+namespace replay_buffer {
+namespace {
+
+using testing::code_of;
+using testing::config_of;
+using testing::count_from;
+using testing::Countdown;
+using testing::crowd;
+using testing::NumberedBuffer;
+using testing::NumberedRows;
+using testing::Part;
+using testing::rounds;
+
+BufferConfig fifo(std::uint64_t capacity, std::uint32_t times = 1, std::uint64_t block_rows = 0) {
+  BufferConfig config = config_of(capacity, SamplingStrategy::kFifo, block_rows);
+  config.max_times_sampled = times;
+  return config;
+}
+
+TEST(SampleFifo, GivesRowsInTheOrderTheyCame) {
+  NumberedBuffer b(fifo(100));
+  b.add(10);
+  EXPECT_EQ(b.ids(3), count_from(0, 3));
+  EXPECT_EQ(b.ids(1), count_from(3, 1));
+  b.add(4);
+  EXPECT_EQ(b.ids(10), count_from(4, 10));
+  EXPECT_EQ(code_of([&] { b.ids(1); }), ErrorCode::kNotEnoughRows);
+}
+
+TEST(SampleFifo, GivesEachRowAtMostAsOftenAsAllowed) {
+  NumberedBuffer b(fifo(100, 3));
+  b.add(4);
+  EXPECT_EQ(b.ids(5), (std::vector<std::int64_t>{0, 0, 0, 1, 1}));
+  EXPECT_EQ(b.ids(7), (std::vector<std::int64_t>{1, 2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(code_of([&] { b.ids(1); }), ErrorCode::kNotEnoughRows);
+  b.add(1);
+  EXPECT_EQ(b.ids(3), (std::vector<std::int64_t>{4, 4, 4}));
+}
+
+TEST(SampleFifo, ABatchThatCannotBeFilledTakesNothing) {
+  NumberedBuffer b(fifo(100, 2));
+  b.add(3);
+  EXPECT_EQ(code_of([&] { b.ids(7); }), ErrorCode::kNotEnoughRows);
+  EXPECT_EQ(b.ids(6), (std::vector<std::int64_t>{0, 0, 1, 1, 2, 2}));
+}
+
+// What is stored and was not drawn is given out, oldest first, wherever the ring's seam is.
+TEST(SampleFifo, GivesExactlyWhatIsStoredAndNotDrawnAtEveryOffset) {
+  for (std::size_t capacity : {1, 2, 5, 8, 11}) {
+    for (std::size_t block_rows = 1; block_rows <= capacity; ++block_rows) {
+      for (std::uint32_t times : {1U, 2U}) {
+        for (std::size_t drawn = 0; drawn <= capacity; ++drawn) {
+          for (std::size_t more = 0; more <= 2 * capacity; ++more) {
+            NumberedBuffer b(fifo(capacity, times, block_rows));
+            b.add(capacity);
+            if (drawn > 0) b.ids(drawn);
+            b.add(more);
+            // Draws of rows overwritten by `more` are lost, as are those taken.
+            std::vector<std::int64_t> expected;
+            for (std::size_t draw = 0; draw < (capacity + more) * times; ++draw) {
+              const std::size_t id = draw / times;
+              if (draw >= drawn && id >= more) expected.push_back(static_cast<std::int64_t>(id));
+            }
+            ASSERT_EQ(code_of([&] { b.ids(expected.size() + 1); }), ErrorCode::kNotEnoughRows);
+            if (!expected.empty()) {
+              ASSERT_EQ(b.ids(expected.size()), expected)
+                  << "capacity " << capacity << ", blocks of " << block_rows << ", " << times
+                  << " times, drawn " << drawn << ", then added " << more;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SampleFifo, AfterClearTheQueueIsEmpty) {
+  NumberedBuffer b(fifo(10));
+  b.add(7);
+  b.ids(2);
+  b.buffer.clear();
+  EXPECT_EQ(code_of([&] { b.ids(1); }), ErrorCode::kNotEnoughRows);
+  const std::vector<std::int64_t> added = b.add(4);
+  EXPECT_EQ(b.ids(4), added);
+}
+
+TEST(SampleFifo, ASealedBlockLeavesNoHoleInTheQueue) {
+  NumberedBuffer b(fifo(12, 1, 4));
+  b.add(2);
+  b.buffer.release();
+  b.add(2);
+  EXPECT_EQ(b.ids(4), (std::vector<std::int64_t>{0, 1, 4, 5}));
+}
+
+// Consumers of several threads: every row exactly `times` times, and a refused batch takes nothing.
+void expect_shared_out(std::uint32_t times, std::size_t batch) {
+  const std::size_t rows = rounds(40'000) + 1003;
+  NumberedBuffer b(fifo(rows, times));
+  b.add(rows);
+  std::mutex lock;
+  std::map<std::int64_t, std::uint32_t> given;
+  crowd(4, [&](std::size_t) {
+    NumberedRows out(b.schema, batch);
+    std::vector<std::int64_t> ids(batch);
+    std::vector<std::int64_t> mine;
+    for (;;) {
+      try {
+        b.buffer.sample({batch, out.out(), ids.data(), nullptr}, 0);
+      } catch (const Error&) {
+        break;
+      }
+      mine.insert(mine.end(), ids.begin(), ids.end());
+    }
+    const std::lock_guard guard(lock);
+    for (std::int64_t id : mine) ++given[id];
+  });
+  for (const std::int64_t id : b.ids(rows * times % batch)) ++given[id];
+  EXPECT_EQ(given.size(), rows);
+  for (const auto& [id, n] : given) ASSERT_EQ(n, times) << id;
+}
+
+TEST(SampleFifo, ConsumersShareTheRowsOut) { expect_shared_out(1, 7); }
+TEST(SampleFifo, ConsumersShareTheRowsOutSeveralTimes) { expect_shared_out(3, 10); }
+
+// A producer that never laps the consumers loses nothing, and the order is kept for each of them.
+TEST(SampleFifo, NothingIsLostBetweenAProducerAndConsumers) {
+  constexpr std::size_t kCapacity = 4096;
+  const std::size_t rows = rounds(300'000);
+  NumberedBuffer b(fifo(kCapacity));
+  std::atomic<std::size_t> consumed{0};
+  std::atomic<std::size_t> disorder{0};
+  Countdown producing(1);
+  std::mutex lock;
+  std::map<std::int64_t, int> given;
+  crowd(3, [&](std::size_t me) {
+    if (me == 0) {
+      const Part part(producing);
+      while (b.numbers < rows) {
+        if (b.numbers - consumed.load() > kCapacity / 2) {
+          std::this_thread::yield();
+          continue;
+        }
+        b.add(std::min<std::size_t>(1 + b.numbers % 9, rows - b.numbers));
+      }
+      return;
+    }
+    NumberedRows out(b.schema, 1);
+    std::int64_t id = 0;
+    std::vector<std::int64_t> mine;
+    while (consumed.load() < rows) {
+      try {
+        b.buffer.sample({1, out.out(), &id, nullptr}, 0);
+      } catch (const Error&) {
+        std::this_thread::yield();
+        continue;
+      }
+      consumed.fetch_add(1);
+      if (!mine.empty() && id <= mine.back()) disorder.fetch_add(1);
+      if (!out.whole(0, static_cast<std::uint64_t>(id))) disorder.fetch_add(1);
+      mine.push_back(id);
+    }
+    const std::lock_guard guard(lock);
+    for (std::int64_t each : mine) ++given[each];
+  });
+  EXPECT_EQ(disorder.load(), 0u);
+  EXPECT_EQ(given.size(), rows);
+}
+
+TEST(SampleLifo, GivesTheNewestRowsNewestFirstAgainAndAgain) {
+  NumberedBuffer b(config_of(10, SamplingStrategy::kLifo, 4));
+  b.add(4);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(b.ids(3), (std::vector<std::int64_t>{3, 2, 1}));
+  b.add(9);
+  EXPECT_EQ(b.ids(4), (std::vector<std::int64_t>{12, 11, 10, 9}));
+  EXPECT_EQ(b.ids(10).back(), 3);
+  EXPECT_EQ(code_of([&] { b.ids(11); }), ErrorCode::kNotEnoughRows);
+}
+
+TEST(SampleLifo, GivesWholeRowsWhileOthersAreAdded) {
+  NumberedBuffer b(config_of(500, SamplingStrategy::kLifo));
+  b.add(500);
+  Countdown writing(1);
+  std::atomic<std::size_t> wrong{0};
+  crowd(3, [&](std::size_t me) {
+    if (me == 0) {
+      const Part part(writing);
+      for (std::size_t i = 0; i < rounds(50'000); ++i) b.add(1 + i % 4);
+      return;
+    }
+    NumberedRows out(b.schema, 20);
+    std::vector<std::int64_t> ids(20);
+    while (writing.running()) {
+      b.buffer.sample({20, out.out(), ids.data(), nullptr}, 0);
+      for (std::size_t k = 0; k < 20; ++k) {
+        if (!out.whole(k, static_cast<std::uint64_t>(ids[k]))) wrong.fetch_add(1);
+      }
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+}  // namespace
+}  // namespace replay_buffer
