@@ -25,7 +25,7 @@ enum class ErrorCode : std::uint16_t {
   kPermissionDenied = 12, // the operating system refused access
   kTimeout = 13,          // a wait reached its deadline
   kBusy = 14,             // every block (or process slot) is held by a live process
-  kSystem = 15,           // any other failure of the operating system
+  kSystemFailure = 15,           // any other failure of the operating system
 };
 
 // Thrown by every part of the library. what() is the whole sentence for the user.

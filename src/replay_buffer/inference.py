@@ -134,8 +134,8 @@ def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -
         raise SchemaMismatch(f"column {path!r}: expected shape {shape}, got {array.shape}")
     if dtype is not None:
         return Column(array.shape, as_dtype(path, dtype))
-    # Whole numbers written out by hand are not a choice of dtype.
-    by_hand = not hasattr(value, "dtype") and array.dtype.kind in "iu"
+    # A vector of whole numbers written out by hand is not a choice of dtype.
+    by_hand = isinstance(value, (list, tuple)) and array.dtype == np.int64
     return Column(array.shape, "float32" if by_hand else _stored_dtype(array))
 
 

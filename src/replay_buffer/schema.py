@@ -203,7 +203,7 @@ def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
     if array.shape != rows + column.shape or (batched and array.ndim == 0):
         wanted = str((0, *column.shape)).replace("0", "n", 1) if batched else str(column.shape)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
-    out = np.ascontiguousarray(_cast(path, column, array))
+    out = np.require(_cast(path, column, array), requirements=["C", "A"])
     if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
         bad = out.min() if out.min() < 0 else out.max()
         raise SchemaMismatch(f"column {path!r}: expected 0 to {column.limit - 1}, got {bad}")

@@ -36,7 +36,7 @@ constexpr Identity kMe{3, 7};
 
 TEST(Blocks, AreClaimedInOrderLapAfterLap) {
   const TestBlocks t(10, 4);
-  ASSERT_EQ(t.blocks.count(), 3u);
+  ASSERT_EQ(t.blocks.block_count(), 3u);
   std::uint64_t id = 0;
   for (std::uint64_t sequence = 0; sequence < 9; ++sequence) {
     const Claim claim = t.blocks.claim(kMe);

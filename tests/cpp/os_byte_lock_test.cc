@@ -51,7 +51,7 @@ TEST_F(OsByteLock, AWatcherThatMayOnlyReadCanAsk) {
   EXPECT_FALSE(held_by_other(watcher, kSlot));
   EXPECT_TRUE(try_lock(file_, kSlot));
   EXPECT_TRUE(held_by_other(watcher, kSlot));
-  expect_error(ErrorCode::kSystem, {directory_ / "file", std::to_string(kSlot + 5)},
+  expect_error(ErrorCode::kSystemFailure, {directory_ / "file", std::to_string(kSlot + 5)},
                [&] { try_lock(watcher, kSlot + 5); });
 }
 

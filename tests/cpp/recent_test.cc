@@ -20,21 +20,27 @@ using testing::Part;
 using testing::rounds;
 using testing::small_schema;
 
-std::vector<std::int64_t> walk(const Ring& ring) {
+std::vector<std::int64_t> newest(const Ring& ring, std::size_t n) {
   std::vector<std::int64_t> ids;
-  Recent recent(ring);
-  std::size_t slot = 0;
-  std::uint32_t lap = 0;
-  while (recent.next(slot, lap)) {
-    ids.push_back(
-        static_cast<std::int64_t>((std::uint64_t{lap} - 1) * ring.rows.capacity() + slot));
+  for (const Recent& row : newest_rows(ring, n)) {
+    const std::uint64_t first = (std::uint64_t{row.lap} - 1) * ring.rows.capacity();
+    ids.push_back(static_cast<std::int64_t>(first + row.slot));
   }
-  EXPECT_FALSE(recent.next(slot, lap)) << "the end stays the end";
   return ids;
 }
 
+// All of them, newest first.
+std::vector<std::int64_t> walk(const Ring& ring) {
+  const std::vector<std::int64_t> all = newest(ring, ring.rows.capacity() + 1);
+  for (std::size_t n = 0; n <= all.size(); ++n) {
+    const std::vector<std::int64_t> some(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+    EXPECT_EQ(newest(ring, n), some);
+  }
+  return all;
+}
+
 // One writer: exactly the rows that are there, newest first, whatever the capacity and block size.
-TEST(Recent, WalksFromTheNewestToTheOldestRow) {
+TEST(Recent, GivesTheNewestRowsOfOneWriterExactly) {
   for (std::size_t capacity : {1, 2, 5, 8, 13}) {
     for (std::size_t block_rows = 1; block_rows <= capacity; ++block_rows) {
       NumberedBuffer b(config_of(capacity, SamplingStrategy::kUniform, block_rows));

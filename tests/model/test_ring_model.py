@@ -208,3 +208,14 @@ def test_clear_at_every_offset_leaves_an_empty_ring_that_fills_again(capacity: i
         for k in range(capacity + 2):
             assert buffer.add(100 + k, [100 + k, -100 - k]) >= before
             assert_holds(buffer, list(range(100, 101 + k))[-capacity:])
+
+
+@pytest.mark.parametrize(("capacity", "block_rows"), [(1, None), (2, 1), (3, 2), (3, 3)])
+def test_laps_beyond_sixteen_bits_are_told_apart(capacity: int, block_rows: int | None) -> None:
+    buffer = ReplayBuffer(BufferConfig(capacity, block_rows=block_rows), schema=SCHEMA, seed=0)
+    added = 0
+    for n in (65_535 * capacity, 1, 1, 1, 65_536 * capacity - 2, 1, 1, 1, 131_072 * capacity + 1):
+        ks = np.arange(added, added + n)
+        buffer.add_batch(ks, np.stack([ks, -ks], 1).astype(np.float32))
+        added += n
+        assert_holds(buffer, list(range(added - capacity, added)))

@@ -174,10 +174,11 @@ def test_calls_leave_no_objects_behind() -> None:
     assert min(grown) < 100 * 16  # less than the smallest object for each round
 
 
-def test_calls_keep_no_references_to_what_they_were_given() -> None:
-    schema = {"obs": {"a": Column((2,))}, "k": Column((), "int64")}
+@pytest.mark.parametrize("width", [2, 20_000], ids=["with the GIL", "without the GIL"])
+def test_calls_keep_no_references_to_what_they_were_given(width: int) -> None:
+    schema = {"obs": {"a": Column((width,))}, "k": Column((), "int64")}
     buffer = ReplayBuffer(BufferConfig(100), schema=schema, seed=0)
-    array, nested = np.ones(2, np.float32), {"a": np.ones((3, 2), np.float32)}
+    array, nested = np.ones(width, np.float32), {"a": np.ones((3, width), np.float32)}
     ids = np.arange(3)
     buffer.add({"a": array}, 5)
     out = buffer.sample(4)
@@ -199,3 +200,21 @@ def test_closed_and_forgotten_buffers_give_their_memory_back() -> None:
         if k % 2:
             buffer.close()
     assert len(buffer.schema.columns) == 1  # type: ignore[union-attr]
+
+
+def test_calls_cost_what_is_stored_not_what_could_be() -> None:
+    """Ten rows in a ring for 200 million: nothing may walk the whole ring."""
+    buffer = ReplayBuffer(BufferConfig(200_000_000), schema={"k": Column((), "int64")})
+    buffer.add_batch(np.arange(10))
+    before = buffer.stats()["resident_bytes"]
+    assert before < 2 * MB
+    tracemalloc.start()
+    try:
+        assert len(buffer.latest(200_000_000)["k"]) == 10
+        assert tracemalloc.get_traced_memory()[1] < MB
+    finally:
+        tracemalloc.stop()
+    buffer.sample(32)
+    buffer.clear()
+    assert len(buffer) == 0
+    assert buffer.stats()["resident_bytes"] <= before + MB

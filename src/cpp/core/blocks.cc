@@ -63,7 +63,10 @@ void Blocks::begin_lap(std::size_t b, std::uint32_t last, std::uint32_t lap) con
     older = &block.laps[1];
   }
   older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
-  set_fill(b, {static_cast<std::uint16_t>(lap), 0, was.committed});
+  // The lap changes and its count begins anew; what clear() takes away meanwhile is kept.
+  const Fill from{static_cast<std::uint16_t>(was.lap), was.written, 0};
+  fills_[b].fetch_add(Fill{static_cast<std::uint16_t>(lap), 0, 0}.pack() - from.pack(),
+                      std::memory_order_release);
 }
 
 void Blocks::seal(const Claim& claim) const {
@@ -74,7 +77,8 @@ void Blocks::seal(const Claim& claim) const {
 std::size_t Blocks::live_rows() const {
   std::size_t sum = 0;
   for (std::size_t b = 0; b < count_; ++b) {
-    sum += fills_[b].load(std::memory_order_relaxed) & Fill::kMost;
+    const std::uint64_t committed = fills_[b].load(std::memory_order_relaxed) & Fill::kMost;
+    sum += committed <= block_rows_ ? committed : 0;  // below zero for a moment during clear()
   }
   return sum;
 }

@@ -51,10 +51,18 @@ class Blocks {
   // Slots [0, n) that may hold a committed row. Exact with one writer that never lapped.
   std::size_t used_slots() const;
 
-  // How full a block is; only its holder stores it.
+  // How full a block is. Rows are counted by the holder and uncounted by clear(), both by adding, so
+  // that neither loses what the other did.
   Fill fill(std::size_t block) const {
     return Fill::unpack(fills_[block].load(std::memory_order_acquire));
   }
+  void count(std::size_t block, std::uint32_t written, std::uint32_t committed) const {
+    fills_[block].fetch_add(Fill{0, written, committed}.pack(), std::memory_order_release);
+  }
+  void uncount(std::size_t block, std::uint32_t committed) const {
+    fills_[block].fetch_sub(committed, std::memory_order_release);
+  }
+  // For a holder that knows better, when nobody else can be at work on the block.
   void set_fill(std::size_t block, Fill fill) const {
     fills_[block].store(fill.pack(), std::memory_order_release);
   }
@@ -68,7 +76,7 @@ class Blocks {
   // Rows ever claimed, less what the newest block has still free. Grows with every add.
   std::uint64_t written_rows() const;
 
-  std::size_t count() const { return count_; }
+  std::size_t block_count() const { return count_; }
   std::size_t block_rows() const { return block_rows_; }
   std::size_t rows_in(std::size_t block) const {
     const std::size_t first = block * block_rows_;

@@ -83,13 +83,9 @@ void Buffer::sample(const Batch& batch, float beta) {
 // Combined experience replay: the newest row takes the first place of the batch, with the mass it
 // would have been drawn with.
 void Buffer::include_newest(std::span<Pick> picks) const {
-  Recent recent(ring_);
-  std::size_t slot = 0;
-  std::uint32_t lap = 0;
-  do {
-    if (!recent.next(slot, lap)) return;
-  } while (ring_.priorities && ring_.priorities->of(slot).lap != lap);  // not weighed yet
-  picks.front() = {slot, lap, sampler_->mass_of(slot)};
+  const std::vector<Recent> newest = newest_rows(ring_, 1);
+  if (newest.empty()) return;
+  picks.front() = {newest[0].slot, newest[0].lap, sampler_->mass_of(newest[0].slot)};
 }
 
 bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
@@ -198,33 +194,40 @@ std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* col
 }
 
 std::size_t Buffer::latest(std::size_t n, std::int64_t* ids) const {
-  Recent recent(ring_);
-  std::size_t count = 0;
-  std::size_t slot = 0;
-  std::uint32_t lap = 0;
-  while (count < n && recent.next(slot, lap)) {
-    ids[count++] = static_cast<std::int64_t>((std::uint64_t{lap} - 1) * capacity() + slot);
+  const std::vector<Recent> newest = newest_rows(ring_, n);
+  for (std::size_t i = 0; i < newest.size(); ++i) {
+    ids[newest.size() - 1 - i] =
+        static_cast<std::int64_t>((std::uint64_t{newest[i].lap} - 1) * capacity() + newest[i].slot);
   }
-  std::reverse(ids, ids + count);
-  return count;
+  return newest.size();
 }
 
 void Buffer::clear() {
   const std::lock_guard guard(lock_);
   writer_.close();
   ring_.blocks.begin_era();
-  for (std::size_t slot = 0; slot < capacity(); ++slot) {
-    std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
-    std::uint64_t seen = word.load(std::memory_order_relaxed);
-    if (row_committed(seen)) {
-      word.compare_exchange_strong(seen, row_word(row_id(seen), RowState::kEmpty), std::memory_order_acq_rel);
+  for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
+    const std::size_t first = b * ring_.blocks.block_rows();
+    std::uint32_t gone = 0;
+    for (std::size_t slot = first; slot < first + ring_.blocks.rows_in(b); ++slot) {
+      if (forget(slot)) ++gone;
     }
-    if (ring_.priorities && seen != 0) ring_.priorities->drop(slot);
+    ring_.blocks.uncount(b, gone);
   }
   if (ring_.priorities) ring_.priorities->tree().refresh_all();
-  for (std::size_t b = 0; b < ring_.blocks.count(); ++b) {
-    ring_.blocks.set_fill(b, {ring_.blocks.fill(b).lap, ring_.blocks.fill(b).written, 0});
+}
+
+// Takes a committed row out of the ring; false when there is none.
+bool Buffer::forget(std::size_t slot) const {
+  std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  if (!row_committed(seen) || !word.compare_exchange_strong(seen, row_word(row_id(seen), RowState::kEmpty),
+                                                            std::memory_order_acq_rel)) {
+    return false;
   }
+  const auto lap = static_cast<std::uint32_t>(row_id(seen) / capacity() + 1);
+  if (ring_.priorities) ring_.priorities->drop(slot, lap);
+  return true;
 }
 
 }  // namespace replay_buffer

@@ -65,6 +65,7 @@ class Buffer {
   void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
   std::uint64_t wanted_word(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
+  bool forget(std::size_t slot) const;
   void include_newest(std::span<Pick> picks) const;
   void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
 

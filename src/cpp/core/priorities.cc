@@ -28,6 +28,7 @@ Priorities::Priorities(const Segment& segment)
       capacity_(segment.layout().settings.capacity),
       block_rows_(segment.layout().settings.block_rows),
       block_count_(segment.layout().block_count),
+      fills_(segment.fills()),
       epsilon_(segment.layout().settings.epsilon) {}
 
 float Priorities::max_raw() const {
@@ -80,17 +81,16 @@ void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   refresh_leaf(slot);
 }
 
-void Priorities::drop(std::size_t slot) const {
-  words_[slot].store(PriorityWord{0, kGone}.pack(), std::memory_order_release);
-  refresh_leaf(slot);
+void Priorities::drop(std::size_t slot, std::uint32_t lap) const {
+  exchange(slot, lap, PriorityWord{0, kGone});
 }
 
-bool Priorities::replace(std::size_t slot, std::uint32_t lap, float raw) const {
+// Puts a new word in the place of the one of `lap`, and brings the leaf after it.
+bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const {
   std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
   do {
     if (PriorityWord::unpack(seen).lap != lap) return false;
-  } while (!words_[slot].compare_exchange_weak(seen, PriorityWord{raw, lap}.pack(),
-                                               std::memory_order_acq_rel));
+  } while (!words_[slot].compare_exchange_weak(seen, next.pack(), std::memory_order_acq_rel));
   refresh_leaf(slot);
   return true;
 }
@@ -99,9 +99,14 @@ bool Priorities::never_given(std::int64_t id) const {
   if (id < 0) return true;
   const auto number = static_cast<std::uint64_t>(id);
   const std::uint64_t slot = number % capacity_;
-  const std::uint64_t sequence = number / capacity_ * block_count_ + slot / block_rows_;
-  return sequence >= counters_.head.load(std::memory_order_relaxed) ||
-         number / capacity_ + 1 > of(slot).lap;
+  const std::uint64_t block = slot / block_rows_;
+  const std::uint64_t lap = number / capacity_ + 1;
+  if ((lap - 1) * block_count_ + block >= counters_.head.load(std::memory_order_relaxed)) return true;
+  const std::uint32_t held = of(slot).lap;
+  if (held != kGone) return lap > held;
+  // Cleared: then how far the block is written tells.
+  const Fill fill = Fill::unpack(fills_[block].load(std::memory_order_acquire));
+  return fill.lap == static_cast<std::uint16_t>(lap) && slot % block_rows_ >= fill.written;
 }
 
 void Priorities::check(std::span<const std::int64_t> ids, std::span<const float> raws) const {
@@ -138,7 +143,8 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids, std::span<con
     for (std::size_t i = from; i < from + n; ++i) {
       const auto id = static_cast<std::uint64_t>(ids[i]);
       const std::uint64_t slot = id % capacity_;
-      if (!replace(slot, static_cast<std::uint32_t>(id / capacity_ + 1), raws[i])) continue;
+      const auto lap = static_cast<std::uint32_t>(id / capacity_ + 1);
+      if (!exchange(slot, lap, {raws[i], lap})) continue;
       raise_max(raws[i]);
       changed[count++] = slot;
     }

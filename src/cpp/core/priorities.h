@@ -44,8 +44,8 @@ class Priorities {
 
   // Gives a freshly committed row its priority. Ancestors follow with tree().refresh_range().
   void commit(std::size_t slot, std::uint32_t lap, float raw) const;
-  // Takes the priority of a slot away: its row is gone.
-  void drop(std::size_t slot) const;
+  // Takes the priority of a row away that is gone; does nothing when the slot has another row by now.
+  void drop(std::size_t slot, std::uint32_t lap) const;
 
   // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when a value is
   // NaN, infinite or negative, or an id was never given to a row. Stale ids are skipped and counted.
@@ -59,7 +59,7 @@ class Priorities {
   void refresh_leaf(std::size_t slot) const;
   void raise_max(float raw) const;
   void check(std::span<const std::int64_t> ids, std::span<const float> raws) const;
-  bool replace(std::size_t slot, std::uint32_t lap, float raw) const;
+  bool exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const;
   bool never_given(std::int64_t id) const;
 
   Counters& counters_;
@@ -68,6 +68,7 @@ class Priorities {
   std::size_t capacity_;
   std::size_t block_rows_;
   std::size_t block_count_;
+  const std::atomic<std::uint64_t>* fills_;
   float epsilon_;
 };
 

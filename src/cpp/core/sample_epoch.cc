@@ -1,11 +1,15 @@
 // Without replacement: every stored row once, in random order, then again in another order.
 //
 // An epoch is a pseudo-random permutation of the slots in use when it began, walked from front to
-// back; it takes no memory. Rows added meanwhile wait for the next epoch unless they take the place
+// back. Rows added meanwhile wait for the next epoch unless they take the place
 // of one not yet drawn. A batch that reaches the end of an epoch goes on into the next. The epochs
 // are this handle's own.
 #include <bit>
+#include <cstdint>
 #include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "core/sampler.h"
 #include "os/thread_lock.h"
@@ -13,12 +17,20 @@
 namespace replay_buffer {
 namespace {
 
-// A bijection of [0, n): a Feistel network on the next power of four, walked until it lands below n.
+// A bijection of [0, n). A small one is a shuffled table; a large one takes no memory: a Feistel
+// network on the next power of four, walked until it lands below n.
 class Permutation {
  public:
   Permutation() = default;
   Permutation(std::size_t n, Random random) : n_(n) {
-    const auto bits = static_cast<unsigned>(std::bit_width(n > 1 ? n - 1 : 1));
+    constexpr std::size_t kTable = 4096;
+    if (n <= kTable) {
+      table_.resize(n);
+      std::iota(table_.begin(), table_.end(), std::uint32_t{0});
+      for (std::size_t i = n; i > 1; --i) std::swap(table_[i - 1], table_[random.below(i)]);
+      return;
+    }
+    const auto bits = static_cast<unsigned>(std::bit_width(n - 1));
     half_ = (bits + 1) / 2;
     for (std::uint64_t& key : keys_) key = random.next();
   }
@@ -26,6 +38,7 @@ class Permutation {
   std::size_t size() const { return n_; }
 
   std::size_t operator()(std::size_t i) const {
+    if (!table_.empty()) return table_[i];
     do {
       i = shuffle(i);
     } while (i >= n_);
@@ -47,8 +60,9 @@ class Permutation {
   }
 
   std::size_t n_ = 0;
+  std::vector<std::uint32_t> table_;
   unsigned half_ = 1;
-  std::uint64_t keys_[4] = {};
+  std::uint64_t keys_[6] = {};
 };
 
 class EpochSampler final : public Sampler {

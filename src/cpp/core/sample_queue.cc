@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/recent.h"
 #include "core/sampler.h"
@@ -50,7 +51,7 @@ class FifoSampler final : public Sampler {
   template <class Visitor>
   void visit(Visitor&& visitor) const {
     const std::uint64_t head = ring_.blocks.head();
-    const std::uint64_t reach = 2 * ring_.blocks.count();
+    const std::uint64_t reach = 2 * ring_.blocks.block_count();
     const std::uint64_t oldest = std::max(ring_.blocks.era(), head > reach ? head - reach : 0);
     for (std::uint64_t s = oldest; s < head; ++s) {
       if (!visitor(s)) return;
@@ -63,7 +64,7 @@ class FifoSampler final : public Sampler {
     std::uint64_t last;
   };
   Span rows_of(std::uint64_t sequence) const {
-    const std::size_t b = sequence % ring_.blocks.count();
+    const std::size_t b = sequence % ring_.blocks.block_count();
     const std::uint32_t lap = ring_.blocks.lap_of(sequence);
     const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
     const Fill fill = ring_.blocks.fill(b);
@@ -76,7 +77,7 @@ class FifoSampler final : public Sampler {
 
   // The word that counts what was given out of a lap; null when the block has no such lap.
   std::atomic<std::uint64_t>* taken_of(std::uint64_t sequence) const {
-    Block& block = blocks_[sequence % ring_.blocks.count()];
+    Block& block = blocks_[sequence % ring_.blocks.block_count()];
     for (Block::Lap& lap : block.laps) {
       const std::uint64_t word = lap.taken.load(std::memory_order_acquire);
       if (static_cast<std::uint32_t>(word >> 32) == ring_.blocks.lap_of(sequence)) return &lap.taken;
@@ -115,7 +116,7 @@ class FifoSampler final : public Sampler {
       if (n == 0) return 0;
       const std::uint64_t next = (std::uint64_t{lap} << 32) | (span.first + n);
       if (!taken->compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
-      const std::size_t first_slot = sequence % ring_.blocks.count() * ring_.blocks.block_rows();
+      const std::size_t first_slot = sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
       for (std::size_t i = 0; i < n; ++i) picks[i] = {first_slot + (span.first + i) / times_, lap, 1};
       return n;
     }
@@ -137,22 +138,17 @@ class LifoSampler final : public Sampler {
   explicit LifoSampler(const Ring& ring) : ring_(ring) {}
 
   Mass draw(Random&, std::span<Pick> picks) override {
-    Recent recent(ring_);
-    for (std::size_t i = 0; i < picks.size(); ++i) {
-      std::size_t slot = 0;
-      std::uint32_t lap = 0;
-      if (!recent.next(slot, lap)) throw_not_enough(picks.size(), i);
-      picks[i] = {slot, lap, 1};
-    }
+    const std::vector<Recent> newest = newest_rows(ring_, picks.size());
+    if (newest.size() < picks.size()) throw_not_enough(picks.size(), newest.size());
+    for (std::size_t i = 0; i < picks.size(); ++i) picks[i] = {newest[i].slot, newest[i].lap, 1};
     return {};
   }
 
   // A row among the newest was overwritten: the ring is being lapped, the newest will do.
   bool redraw(Random&, Pick& pick, unsigned) override {
-    std::size_t slot = 0;
-    if (!Recent(ring_).next(slot, pick.lap)) return false;
-    pick.slot = slot;
-    return true;
+    const std::vector<Recent> newest = newest_rows(ring_, 1);
+    if (!newest.empty()) pick = {newest[0].slot, newest[0].lap, 1};
+    return !newest.empty();
   }
 
  private:

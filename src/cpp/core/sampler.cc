@@ -34,7 +34,7 @@ bool draw_by_count(const Ring& ring, Random& random, Pick& pick) {
   const std::size_t total = blocks.live_rows();
   if (total == 0) return false;
   std::size_t rank = random.below(total);
-  for (std::size_t b = 0; b < blocks.count(); ++b) {
+  for (std::size_t b = 0; b < blocks.block_count(); ++b) {
     const std::size_t here = blocks.fill(b).committed;
     if (rank >= here) {
       rank -= here;

@@ -28,8 +28,8 @@ void renew(std::atomic<std::uint64_t>& word, Compute&& compute) {
 
 // The child of 16 that holds `target`, which becomes relative to it. Targets are doubles, so that the
 // rounding of large sums far up does not decide between small leaves far down. When rounding or a
-// race points at a child of value 0 or past the end, the nearest positive one before it is taken,
-// else after it. Returns kFanout when no child is positive.
+// race points at a child of value 0 or past the end, the end of the nearest positive one before it is
+// taken, else the beginning of the next one. Returns kFanout when no child is positive.
 template <class Child>
 std::size_t choose_child(const Child* children, double& target) {
   const Found found = find16(children, static_cast<float>(target));
@@ -38,12 +38,13 @@ std::size_t choose_child(const Child* children, double& target) {
   if (child == kFanout || !(value_of(children[child]) > 0)) [[unlikely]] {
     const std::size_t edge = child;
     while (child > 0 && (child == kFanout || !(value_of(children[child]) > 0))) --child;
-    if (!(value_of(children[child]) > 0)) {
+    target = static_cast<double>(value_of(children[child]));
+    if (!(target > 0)) {
       child = edge;
       while (child < kFanout && !(value_of(children[child]) > 0)) ++child;
       if (child == kFanout) return kFanout;
+      target = 0;
     }
-    target = 0;
   }
   if (target < 0) target = 0;
   return child;
@@ -136,7 +137,7 @@ std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
   }
   for (; placed < targets.size(); ++placed) {  // beyond the end by rounding or a race
     found[placed] = last;
-    targets[placed] = 0;
+    targets[placed] = last == kNone ? 0 : static_cast<double>(value_of(words[last]));
   }
   return at;
 }

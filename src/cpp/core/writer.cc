@@ -19,7 +19,7 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
                        const float* raws, std::int64_t* ids) {
   const std::size_t first = claim_.first_slot + cursor_;
   const std::uint64_t first_id = claim_.id(cursor_, ring_.rows.capacity());
-  Fill fill = ring_.blocks.fill(claim_.block);
+  std::uint32_t fresh = 0;  // rows that take the place of none
   const float most = ring_.priorities && raws == nullptr ? ring_.priorities->max_raw() : 0;
   for (std::size_t i = 0; i < n; ++i) {
     // The priority first: whoever sees the row may set it.
@@ -27,26 +27,13 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
     }
     const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i);
-    if (!row_committed(before)) ++fill.committed;
+    if (!row_committed(before)) ++fresh;
     if (ids != nullptr) ids[from + i] = static_cast<std::int64_t>(first_id + i);
   }
-  fill.written += static_cast<std::uint32_t>(n);
   cursor_ += n;
-  ring_.blocks.set_fill(claim_.block, fill);
+  ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
   ring_.segment->owners()[me_.owner].rows_added.fetch_add(n, std::memory_order_relaxed);
   if (ring_.priorities) ring_.priorities->tree().refresh_range(first, n);
-  if (era_ != ring_.blocks.era()) recount();  // cleared meanwhile: the count was taken before
-}
-
-void Writer::recount() {
-  Fill fill = ring_.blocks.fill(claim_.block);
-  fill.written = static_cast<std::uint32_t>(cursor_);
-  fill.committed = 0;
-  for (std::size_t row = 0; row < claim_.rows; ++row) {
-    const std::uint64_t word = ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
-    if (row_committed(word)) ++fill.committed;
-  }
-  ring_.blocks.set_fill(claim_.block, fill);
 }
 
 void Writer::abandon() {
@@ -57,7 +44,12 @@ void Writer::abandon() {
     if (word != row_word(claim_.id(cursor_, ring_.rows.capacity()), RowState::kCommitted)) break;
     ++cursor_;
   }
-  recount();
+  Fill fill{static_cast<std::uint16_t>(claim_.lap), static_cast<std::uint32_t>(cursor_), 0};
+  for (std::size_t row = 0; row < claim_.rows; ++row) {
+    const std::uint64_t word = ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
+    if (row_committed(word)) ++fill.committed;
+  }
+  ring_.blocks.set_fill(claim_.block, fill);
   close();
 }
 

@@ -32,7 +32,6 @@ class Writer {
 
  private:
   void claim();
-  void recount();
   void write_run(std::size_t n, const std::byte* const* columns, std::size_t from, const float* raws,
                  std::int64_t* ids);
 

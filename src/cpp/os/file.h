@@ -59,7 +59,7 @@ class File {
   // A new open file description of the same file: locks of its own. This is how the child of a fork
   // gets locks that are not its parent's, and works for files without a path. Works also when the
   // descriptor was closed behind our back, if the path still leads to the same file.
-  // On macOS it needs the path, so it throws kSystem for an anonymous file.
+  // On macOS it needs the path, so it throws kSystemFailure for an anonymous file.
   // `access` may not exceed what the permissions of the file allow this user.
   File reopen(Access access) const;
   File reopen() const { return reopen(access_); }

@@ -64,7 +64,7 @@ File File::anonymous(std::uint64_t bytes) {
 
 File File::reopen(Access access) const {
   if (File file = reopen_path(access)) return file;
-  throw Error(ErrorCode::kSystem,
+  throw Error(ErrorCode::kSystemFailure,
               "Opening " + name_ +
                   " once more is not possible on this system, because no path leads "
                   "to it.");

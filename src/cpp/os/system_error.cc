@@ -22,7 +22,7 @@ ErrorCode code_of(int error) noexcept {
     case ENOMEM:
       return ErrorCode::kOutOfSpace;
     default:
-      return ErrorCode::kSystem;
+      return ErrorCode::kSystemFailure;
   }
 }
 

@@ -8,7 +8,7 @@
 namespace replay_buffer::os {
 
 // The code that fits an errno: ENOENT is kNotFound, EEXIST kAlreadyExists, EACCES/EPERM/EROFS
-// kPermissionDenied, ENOSPC/EDQUOT/EFBIG/ENOMEM kOutOfSpace; all others are kSystem.
+// kPermissionDenied, ENOSPC/EDQUOT/EFBIG/ENOMEM kOutOfSpace; all others are kSystemFailure.
 ErrorCode code_of(int error) noexcept;
 
 // An Error that reads "<sentence>: <what the system says>." `sentence` names the path and the size

@@ -228,6 +228,7 @@ NB_MODULE(_core, m) {
   using namespace replay_buffer;          // NOLINT(google-build-using-namespace)
   using namespace replay_buffer::python;  // NOLINT(google-build-using-namespace)
   if (_import_array() < 0) nb::raise_python_error();
+  nb::set_leak_warnings(false);  // a buffer that lives to the end of the program is not a leak
   os::watch_forks();
   intern_names();
   m.attr("__version__") = REPLAY_VERSION;

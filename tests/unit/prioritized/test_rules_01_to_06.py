@@ -25,6 +25,7 @@ def test_rule_01_the_newest_row_is_drawn_like_any_other(strategy: str, added: in
     """Bug: an exclusive end, off by one."""
     buffer = make(30, strategy, alpha=0.0)
     ids = fill(buffer, np.ones(added))[-30:]
+    assert buffer.total_priority == len(ids)
     counts = counts_of(draw(buffer, 10_000), ids)
     assert counts[-1] > 0
     assert counts[0] > 0

@@ -188,6 +188,18 @@ def test_an_id_that_was_never_given_is_refused_after_the_wrap_and_after_clear() 
             buffer.update_priorities([unknown], [7.0])
 
 
+@pytest.mark.parametrize("block_rows", [1, 4, 19])
+def test_the_next_id_is_refused_after_clear_in_a_block_begun_anew(block_rows: int) -> None:
+    buffer = make(19, block_rows=block_rows)
+    fill(buffer, np.ones(19))
+    buffer.clear()
+    for _ in range(3):
+        row = buffer.add(0)
+        with pytest.raises(InvalidArgument, match="never given"):
+            buffer.update_priorities([row, row + 1], [7.0, 7.0])
+        assert buffer.priorities([row]).tolist() == [1.0]
+
+
 def test_an_id_is_refused_before_the_columns_are_settled() -> None:
     buffer = ReplayBuffer(BufferConfig(capacity=10, strategy="prioritized"))
     assert buffer.update_priorities([], []) == 0
