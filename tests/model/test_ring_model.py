@@ -144,7 +144,7 @@ class RingMachine(RuleBasedStateMachine):
 
 TestRing = pytest.mark.timeout(900)(RingMachine.TestCase)  # room to shrink what failed
 TestRing.settings = settings(
-    max_examples=80,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

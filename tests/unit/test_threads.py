@@ -128,7 +128,7 @@ def add_rows(buffer: ReplayBuffer, first: int, n: int, width: int) -> None:
 
 @pytest.mark.parametrize(
     ("width", "rows", "batch_size"),
-    [(SHORT, 20_000, 2_000), (BOTH, 4_000, 64), (LONG, 700, 3)],
+    [(SHORT, 8_000, 2_000), (BOTH, 3_000, 64), (LONG, 600, 3)],
     ids=["short rows", "medium rows", "long rows"],
 )
 @pytest.mark.parametrize("capacity", [1, 3, 64])
