@@ -1,11 +1,10 @@
 // The typed face of the buffer for C++ programs.
 //
-//   replay_buffer::ReplayBuffer<std::array<float, 8>, std::int64_t> buffer({.capacity = 1'000'000});
-//   buffer.add({obs, action, reward, next_obs, done});
-//   auto batch = buffer.sample(32);
+//   replay_buffer::ReplayBuffer<std::array<float, 8>, std::int64_t> buffer({.capacity =
+//   1'000'000}); buffer.add({obs, action, reward, next_obs, done}); auto batch = buffer.sample(32);
 //
-// Thread safety: every method may be called by any number of threads at once. Failures are thrown as
-// replay_buffer::Error (error.h).
+// Thread safety: every method may be called by any number of threads at once. Failures are thrown
+// as replay_buffer::Error (error.h).
 #pragma once
 
 #include <array>
@@ -43,13 +42,20 @@ template <typename T>
 struct ElementOf {
   static constexpr bool kNumber = std::is_arithmetic_v<T>;
   static constexpr DType dtype() {
-    if constexpr (std::is_same_v<T, bool>) return DType::kBool;
-    else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64;
-    else if constexpr (!std::is_arithmetic_v<T>) return DType::kUInt8;
-    else if constexpr (sizeof(T) == 1) return std::is_signed_v<T> ? DType::kInt8 : DType::kUInt8;
-    else if constexpr (sizeof(T) == 2) return std::is_signed_v<T> ? DType::kInt16 : DType::kUInt16;
-    else if constexpr (sizeof(T) == 4) return std::is_signed_v<T> ? DType::kInt32 : DType::kUInt32;
-    else return std::is_signed_v<T> ? DType::kInt64 : DType::kUInt64;
+    if constexpr (std::is_same_v<T, bool>)
+      return DType::kBool;
+    else if constexpr (std::is_floating_point_v<T>)
+      return sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64;
+    else if constexpr (!std::is_arithmetic_v<T>)
+      return DType::kUInt8;
+    else if constexpr (sizeof(T) == 1)
+      return std::is_signed_v<T> ? DType::kInt8 : DType::kUInt8;
+    else if constexpr (sizeof(T) == 2)
+      return std::is_signed_v<T> ? DType::kInt16 : DType::kUInt16;
+    else if constexpr (sizeof(T) == 4)
+      return std::is_signed_v<T> ? DType::kInt32 : DType::kUInt32;
+    else
+      return std::is_signed_v<T> ? DType::kInt64 : DType::kUInt64;
   }
   static void shape(std::vector<std::uint64_t>& dims) {
     if constexpr (!kNumber) dims.push_back(sizeof(T));  // a struct is stored as its bytes
@@ -85,7 +91,8 @@ class ReplayBuffer {
 
   // Adds a transition, over the oldest one when the buffer is full. Returns its row id.
   std::int64_t add(const Row& row) {
-    const void* columns[] = {&row.observation, &row.action, &row.reward, &row.next_observation, &row.done};
+    const void* columns[] = {&row.observation, &row.action, &row.reward, &row.next_observation,
+                             &row.done};
     return store_.add(columns, weighted() && row.priority >= 0 ? &row.priority : nullptr);
   }
 
@@ -99,11 +106,13 @@ class ReplayBuffer {
 
   // Draws as many rows as `rows` has room for, and their ids. Allocates nothing.
   // REQUIRES: ids.size() == rows.size().
-  void sample(std::span<Row> rows, std::span<std::int64_t> ids) { draw(rows, ids, nullptr, config_.beta); }
+  void sample(std::span<Row> rows, std::span<std::int64_t> ids) {
+    draw(rows, ids, nullptr, config_.beta);
+  }
 
-  // Calls reader(observation, action, reward, next_observation, done) with references into the ring:
-  // no copy is made. Returns false when the row was gone or was overwritten meanwhile; what the
-  // reader saw is then worthless.
+  // Calls reader(observation, action, reward, next_observation, done) with references into the
+  // ring: no copy is made. Returns false when the row was gone or was overwritten meanwhile; what
+  // the reader saw is then worthless.
   template <typename Reader>
   bool visit(std::int64_t id, Reader&& reader) const {
     const void* at[5];
@@ -137,12 +146,14 @@ class ReplayBuffer {
 
  protected:
   bool weighted() const {
-    return config_.strategy == SamplingStrategy::kPrioritized || config_.strategy == SamplingStrategy::kRank;
+    return config_.strategy == SamplingStrategy::kPrioritized ||
+           config_.strategy == SamplingStrategy::kRank;
   }
 
   void draw(std::span<Row> rows, std::span<std::int64_t> ids, float* weights, float beta) {
     Row* first = rows.data();
-    void* columns[] = {&first->observation, &first->action, &first->reward, &first->next_observation, &first->done};
+    void* columns[] = {&first->observation, &first->action, &first->reward,
+                       &first->next_observation, &first->done};
     store_.sample(rows.size(), columns, sizeof(Row), ids.data(), weights, beta);
     if (!weighted()) return;
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].priority = store_.priority(ids[i]);
@@ -189,13 +200,15 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
   // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when a value is
   // NaN, infinite or negative, an id was never given to a row, or the lengths differ. Rows that
   // are gone are skipped. Returns how many were updated.
-  std::size_t update_priorities(std::span<const std::int64_t> indices, std::span<const float> priorities) {
+  std::size_t update_priorities(std::span<const std::int64_t> indices,
+                                std::span<const float> priorities) {
     return this->store_.update_priorities(indices, priorities);
   }
 
  private:
   static BufferConfig prioritized(BufferConfig config) {
-    if (config.strategy != SamplingStrategy::kRank) config.strategy = SamplingStrategy::kPrioritized;
+    if (config.strategy != SamplingStrategy::kRank)
+      config.strategy = SamplingStrategy::kPrioritized;
     return config;
   }
 };

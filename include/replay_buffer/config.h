@@ -29,7 +29,7 @@ struct BufferConfig {
   float beta = 0.4F;      // importance-weight exponent
   float epsilon = 1e-6F;  // added to every priority before the exponent
   WeightScale weights = WeightScale::kBatchMax;
-  bool cer = false;  // the newest row is in every batch
+  bool cer = false;                     // the newest row is in every batch
   std::uint32_t max_times_sampled = 1;  // kFifo only
   std::uint64_t seed = 0;
   std::uint64_t block_rows = 0;  // rows a writer takes at a time; 0 chooses from the capacity

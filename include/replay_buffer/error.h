@@ -11,21 +11,21 @@
 namespace replay_buffer {
 
 enum class ErrorCode : std::uint16_t {
-  kInvalidArgument = 1,   // an argument is outside what the call documents
-  kSchemaMismatch = 2,    // a value does not fit its column
-  kNotEnoughRows = 3,     // a batch was asked of a buffer that cannot fill it
-  kRowGone = 4,           // a row id names a row that was overwritten or never written
-  kClosed = 5,            // the buffer or writer was closed
-  kReadOnly = 6,          // a write through a read-only handle
-  kNotFound = 7,          // no segment at that location
-  kAlreadyExists = 8,     // a segment is already at that location
-  kCorrupt = 9,           // a segment or file fails its own checks
-  kIncompatible = 10,     // made by another format version
-  kOutOfSpace = 11,       // memory or disk for a segment is not available
-  kPermissionDenied = 12, // the operating system refused access
-  kTimeout = 13,          // a wait reached its deadline
-  kBusy = 14,             // every block (or process slot) is held by a live process
-  kSystemFailure = 15,           // any other failure of the operating system
+  kInvalidArgument = 1,    // an argument is outside what the call documents
+  kSchemaMismatch = 2,     // a value does not fit its column
+  kNotEnoughRows = 3,      // a batch was asked of a buffer that cannot fill it
+  kRowGone = 4,            // a row id names a row that was overwritten or never written
+  kClosed = 5,             // the buffer or writer was closed
+  kReadOnly = 6,           // a write through a read-only handle
+  kNotFound = 7,           // no segment at that location
+  kAlreadyExists = 8,      // a segment is already at that location
+  kCorrupt = 9,            // a segment or file fails its own checks
+  kIncompatible = 10,      // made by another format version
+  kOutOfSpace = 11,        // memory or disk for a segment is not available
+  kPermissionDenied = 12,  // the operating system refused access
+  kTimeout = 13,           // a wait reached its deadline
+  kBusy = 14,              // every block (or process slot) is held by a live process
+  kSystemFailure = 15,     // any other failure of the operating system
 };
 
 // Thrown by every part of the library. what() is the whole sentence for the user.

@@ -51,7 +51,8 @@ inline constexpr std::size_t kMaxDimensions = 8;
 inline constexpr std::size_t kMaxNameBytes = 95;
 inline constexpr std::size_t kMaxColumns = 256;
 
-// One field of a row. A nested observation is several columns whose names share a path: "obs/pixels".
+// One field of a row. A nested observation is several columns whose names share a path:
+// "obs/pixels".
 struct Column {
   std::string name;
   DType dtype = DType::kFloat32;

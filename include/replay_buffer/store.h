@@ -13,8 +13,8 @@ namespace replay_buffer {
 
 class Buffer;
 
-// Thread safety: every method may be called by any number of threads at once. Failures are thrown as
-// replay_buffer::Error.
+// Thread safety: every method may be called by any number of threads at once. Failures are thrown
+// as replay_buffer::Error.
 class Store {
  public:
   Store(const BufferConfig& config, const Schema& schema);
@@ -28,11 +28,12 @@ class Store {
 
   // Draws n rows. Row i of column c goes to columns[c] + i * step. `weights` may be null. Throws
   // kNotEnoughRows when there is nothing to draw from.
-  void sample(std::size_t n, void* const* columns, std::size_t step, std::int64_t* ids, float* weights,
-              float beta);
+  void sample(std::size_t n, void* const* columns, std::size_t step, std::int64_t* ids,
+              float* weights, float beta);
 
   // Sets raw priorities; see PrioritizedReplayBuffer.
-  std::size_t update_priorities(std::span<const std::int64_t> ids, std::span<const float> priorities);
+  std::size_t update_priorities(std::span<const std::int64_t> ids,
+                                std::span<const float> priorities);
   float priority(std::int64_t id) const;
 
   // A row in place. begin_read() gives the addresses of its columns, or false when the row is gone;

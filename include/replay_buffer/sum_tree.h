@@ -7,8 +7,8 @@
 
 namespace replay_buffer {
 
-// Thread safety: every method may be called by any number of threads at once, without a lock. Sums are
-// recomputed from the leaves and do not drift.
+// Thread safety: every method may be called by any number of threads at once, without a lock. Sums
+// are recomputed from the leaves and do not drift.
 class SumTree {
  public:
   // All leaves are 0. Throws kInvalidArgument for 0 leaves.
@@ -19,8 +19,8 @@ class SumTree {
 
   std::size_t leaves() const;
 
-  // Sets one leaf or several. Throws kInvalidArgument, before any write, when a value is negative, NaN
-  // or infinite, or an index is too large.
+  // Sets one leaf or several. Throws kInvalidArgument, before any write, when a value is negative,
+  // NaN or infinite, or an index is too large.
   void set(std::size_t leaf, float value);
   void set(std::span<const std::size_t> leaves, std::span<const float> values);
 

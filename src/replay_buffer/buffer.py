@@ -130,9 +130,7 @@ class ReplayBuffer(_core.Buffer):
         if self._closed:
             return "<ReplayBuffer, closed>"
         columns = str(self._schema) if self._schema is not None else "columns not settled"
-        return (
-            f"<ReplayBuffer {self.size:,}/{self.capacity:,} rows, {self._config.strategy}: {columns}>"
-        )
+        return f"<ReplayBuffer {self.size:,}/{self.capacity:,} rows, {self._config.strategy}: {columns}>"
 
     # ----------------------------------------------------------------------------------- reading
 
@@ -380,9 +378,7 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
         if ends and "done" in columns:
             columns = {("terminated" if k == "done" else k): v for k, v in columns.items()}
     if len(values) > len(order):
-        raise SchemaMismatch(
-            f"{len(values)} values were given, the columns are {', '.join(order)}"
-        )
+        raise SchemaMismatch(f"{len(values)} values were given, the columns are {', '.join(order)}")
     row = dict(zip(order, values, strict=False))
     twice = [name for name in columns if name in row]
     if twice:
@@ -399,7 +395,9 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
 
 def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> None:
     if not isinstance(out, dict):
-        raise InvalidArgument(f"out{f'[{prefix[:-1]!r}]' if prefix else ''} must be a dict of arrays")
+        raise InvalidArgument(
+            f"out{f'[{prefix[:-1]!r}]' if prefix else ''} must be a dict of arrays"
+        )
     for name, column in fields.items():
         path = prefix + name
         if name not in out:
@@ -455,6 +453,8 @@ def _numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
     if array.size == 0:
         array = array.astype(np.float32)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
-        raise InvalidArgument(f"{name} must be a vector of numbers, not {array.dtype} {array.shape}")
+        raise InvalidArgument(
+            f"{name} must be a vector of numbers, not {array.dtype} {array.shape}"
+        )
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)

@@ -32,9 +32,7 @@ class Draft:
             if isinstance(self.action_dim, bool) or not isinstance(
                 self.action_dim, (int, np.integer)
             ):
-                raise InvalidArgument(
-                    f"action_dim must be a whole number, not {self.action_dim!r}"
-                )
+                raise InvalidArgument(f"action_dim must be a whole number, not {self.action_dim!r}")
             if self.action_dim < 1:
                 raise InvalidArgument(f"action_dim must be at least 1, not {self.action_dim}")
         if self.obs_shape is not None and not isinstance(self.obs_shape, Mapping):
@@ -75,7 +73,13 @@ class Draft:
         action = Column(self.action_shape or (), self.action_dtype or "int64")
         reward = Column((), self.reward_dtype or "float32")
         return Schema(
-            {"obs": obs, "action": action, "reward": reward, "next_obs": obs, "done": Column((), "bool")}
+            {
+                "obs": obs,
+                "action": action,
+                "reward": reward,
+                "next_obs": obs,
+                "done": Column((), "bool"),
+            }
         )
 
     def _field(self, name: str, value: Any, batched: bool) -> Any:

@@ -225,7 +225,5 @@ def _cast(path: str, column: Column, array: Array) -> Array:
     else:
         wrong = (back != array) | ((out < 0) != (array < 0)) if to.kind != "b" else back != array
     if np.any(wrong):
-        raise SchemaMismatch(
-            f"column {path!r}: {array[wrong].flat[0]} does not fit into {to}"
-        )
+        raise SchemaMismatch(f"column {path!r}: {array[wrong].flat[0]} does not fit into {to}")
     return out

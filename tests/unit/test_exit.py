@@ -8,7 +8,7 @@ import sys
 import pytest
 
 BUSY = """
-import asyncio, atexit, sys, threading, weakref
+import asyncio, atexit, sys, threading
 import numpy as np
 from replay_buffer import BufferConfig, Column, ReplayBuffer
 
@@ -62,7 +62,6 @@ cycle = Cycle()
 cycle.me, cycle.buffer = cycle, buffer
 sys.modules["kept"] = cycle
 atexit.register(lambda: buffer.sample(64))
-weakref.finalize(cycle, buffer.close)
 """)
 
 

@@ -25,7 +25,8 @@ Claim Blocks::claim(Identity me) const {
     std::uint64_t head = counters_.head.load(std::memory_order_acquire);
     const std::size_t b = head % count_;
     if (head / count_ >= kMostLaps) {
-      throw Error(ErrorCode::kBusy, "the row ids of this buffer are used up: 2^32 laps were written");
+      throw Error(ErrorCode::kBusy,
+                  "the row ids of this buffer are used up: 2^32 laps were written");
     }
     const std::uint32_t lap = lap_of(head);
     std::uint64_t word = blocks_[b].word.load(std::memory_order_acquire);
@@ -34,7 +35,8 @@ Claim Blocks::claim(Identity me) const {
       if (held.state == BlockState::kSealed) {
         const BlockWord mine{lap, me.epoch, me.owner, BlockState::kOpen};
         // Acquire pairs with the release in seal(): the last owner's rows are seen before they go.
-        if (!blocks_[b].word.compare_exchange_strong(word, mine.pack(), std::memory_order_acq_rel)) {
+        if (!blocks_[b].word.compare_exchange_strong(word, mine.pack(),
+                                                     std::memory_order_acq_rel)) {
           continue;
         }
         begin_lap(b, held.lap, lap);
@@ -44,8 +46,9 @@ Claim Blocks::claim(Identity me) const {
       }
       if (++skipped > count_) {
         throw Error(ErrorCode::kBusy,
-                    "all " + std::to_string(count_) + " blocks of this buffer are held by live writers; "
-                    "a larger capacity or a smaller block_rows makes room for more of them");
+                    "all " + std::to_string(count_) +
+                        " blocks of this buffer are held by live writers; "
+                        "a larger capacity or a smaller block_rows makes room for more of them");
       }
     }
     // Claimed by somebody who has not moved the head yet, or held open by a live writer.
@@ -59,7 +62,8 @@ void Blocks::begin_lap(std::size_t b, std::uint32_t last, std::uint32_t lap) con
   const Fill was = fill(b);
   block.before.store((std::uint64_t{last} << 32) | was.written_in(last), std::memory_order_release);
   Block::Lap* older = &block.laps[0];
-  if (older->taken.load(std::memory_order_relaxed) > block.laps[1].taken.load(std::memory_order_relaxed)) {
+  if (older->taken.load(std::memory_order_relaxed) >
+      block.laps[1].taken.load(std::memory_order_relaxed)) {
     older = &block.laps[1];
   }
   older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);

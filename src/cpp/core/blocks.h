@@ -1,8 +1,8 @@
 // Blocks: how writers share the ring without a lock.
 //
 // A writer claims the block at the head with one compare-and-swap that names its owner, fills its
-// rows without any read-modify-write, then seals it. Everybody helps the head forward; a block whose
-// owner is alive is skipped, never stolen. Old rows stay valid until each is overwritten.
+// rows without any read-modify-write, then seals it. Everybody helps the head forward; a block
+// whose owner is alive is skipped, never stolen. Old rows stay valid until each is overwritten.
 //
 // Thread safety: every method may be called by any thread or process at any time, except that
 // seal() is for the holder of the claim.
@@ -51,8 +51,8 @@ class Blocks {
   // Slots [0, n) that may hold a committed row. Exact with one writer that never lapped.
   std::size_t used_slots() const;
 
-  // How full a block is. Rows are counted by the holder and uncounted by clear(), both by adding, so
-  // that neither loses what the other did.
+  // How full a block is. Rows are counted by the holder and uncounted by clear(), both by adding,
+  // so that neither loses what the other did.
   Fill fill(std::size_t block) const {
     return Fill::unpack(fills_[block].load(std::memory_order_acquire));
   }

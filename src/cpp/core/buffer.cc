@@ -37,7 +37,9 @@ class PickSpace {
 }  // namespace
 
 Buffer::Buffer(std::unique_ptr<Segment> segment)
-    : ring_(std::move(segment)), sampler_(make_sampler(ring_)), writer_(ring_, Identity{}),
+    : ring_(std::move(segment)),
+      sampler_(make_sampler(ring_)),
+      writer_(ring_, Identity{}),
       generation_(os::fork_generation()) {}
 
 void Buffer::append(std::size_t n, const std::byte* const* columns, const float* raws,
@@ -49,7 +51,8 @@ void Buffer::append(std::size_t n, const std::byte* const* columns, const float*
   writer_.append(n, columns, raws, ids);
 }
 
-void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids) {
+void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws,
+                 std::int64_t* ids) {
   const std::lock_guard guard(lock_);
   append(n, columns, raws, ids);
 }
@@ -107,7 +110,8 @@ std::uint64_t Buffer::wanted_word(const Pick& pick) const {
   const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
   if (!row_committed(word)) return 0;
   if (pick.lap == 0) return word;
-  return row_id(word) == (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot ? word : 0;
+  return row_id(word) == (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot ? word
+                                                                                           : 0;
 }
 
 // Up to Rows::kGather picks, to places from `at` on: all words, all cells, all words again.
@@ -121,7 +125,8 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
   rows.gather(slots, n, batch.columns, at, batch.step);
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
   for (std::size_t i = 0; i < n; ++i) {
-    if (words[i] != 0 && rows.word(slots[i]).load(std::memory_order_relaxed) == words[i]) [[likely]] {
+    if (words[i] != 0 && rows.word(slots[i]).load(std::memory_order_relaxed) == words[i])
+        [[likely]] {
       batch.ids[at + i] = static_cast<std::int64_t>(row_id(words[i]));
     } else {
       copy_one(random, picks[i], batch, at + i);
@@ -143,15 +148,16 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / row_bytes);
   os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
     const std::size_t end = std::min(picks.size(), (task + 1) * per_task);
-    for (std::size_t i = task * per_task; i < end; ++i) failed[i] = try_copy(picks[i], batch, i) ? 0 : 1;
+    for (std::size_t i = task * per_task; i < end; ++i)
+      failed[i] = try_copy(picks[i], batch, i) ? 0 : 1;
   });
   for (std::size_t i = 0; i < picks.size(); ++i) {
     if (failed[i] != 0) copy_one(random, picks[i], batch, i);
   }
 }
 
-// w(i) = (N P(i))^-beta. Scaled by a maximum, N and the total cancel out. The newest row may be in a
-// batch without a chance of being drawn; it then counts as the least likely of the others.
+// w(i) = (N P(i))^-beta. Scaled by a maximum, N and the total cancel out. The newest row may be in
+// a batch without a chance of being drawn; it then counts as the least likely of the others.
 void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const {
   float least = 0;
   for (const Pick& pick : picks) {
@@ -207,22 +213,24 @@ void Buffer::clear() {
   writer_.close();
   ring_.blocks.begin_era();
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
+    if (ring_.blocks.fill(b).lap == 0) continue;  // never claimed
     const std::size_t first = b * ring_.blocks.block_rows();
     std::uint32_t gone = 0;
     for (std::size_t slot = first; slot < first + ring_.blocks.rows_in(b); ++slot) {
       if (forget(slot)) ++gone;
     }
     ring_.blocks.uncount(b, gone);
+    if (ring_.priorities) ring_.priorities->tree().refresh_range(first, ring_.blocks.rows_in(b));
   }
-  if (ring_.priorities) ring_.priorities->tree().refresh_all();
 }
 
 // Takes a committed row out of the ring; false when there is none.
 bool Buffer::forget(std::size_t slot) const {
   std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
   std::uint64_t seen = word.load(std::memory_order_relaxed);
-  if (!row_committed(seen) || !word.compare_exchange_strong(seen, row_word(row_id(seen), RowState::kEmpty),
-                                                            std::memory_order_acq_rel)) {
+  if (!row_committed(seen) ||
+      !word.compare_exchange_strong(seen, row_word(row_id(seen), RowState::kEmpty),
+                                    std::memory_order_acq_rel)) {
     return false;
   }
   const auto lap = static_cast<std::uint32_t>(row_id(seen) / capacity() + 1);

@@ -16,8 +16,8 @@
 
 namespace replay_buffer {
 
-// Where a batch goes: row ids, weights (null: not wanted), and the columns (null: not wanted). Row i of
-// column c goes to columns[c] + i * step; a step of 0 is the column's own size, a plain array.
+// Where a batch goes: row ids, weights (null: not wanted), and the columns (null: not wanted). Row
+// i of column c goes to columns[c] + i * step; a step of 0 is the column's own size, a plain array.
 struct Batch {
   std::size_t rows = 0;
   std::byte* const* columns = nullptr;
@@ -36,7 +36,8 @@ class Buffer {
   // Adds n rows; see Writer::append.
   void add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
   // The same unless another thread is adding: then it does nothing and returns false.
-  bool try_add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+  bool try_add(std::size_t n, const std::byte* const* columns, const float* raws,
+               std::int64_t* ids);
 
   // Fills a batch drawn by the buffer's strategy, weights with exponent beta. Throws
   // kNotEnoughRows when there is nothing to draw from.
@@ -44,7 +45,8 @@ class Buffer {
 
   // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,
   // and their places in the columns are left as they were.
-  std::size_t get(std::span<const std::int64_t> ids, std::byte* const* columns, std::uint8_t* gone) const;
+  std::size_t get(std::span<const std::int64_t> ids, std::byte* const* columns,
+                  std::uint8_t* gone) const;
 
   // Ids of the newest n committed rows (fewer when there are fewer), oldest first.
   std::size_t latest(std::size_t n, std::int64_t* ids) const;

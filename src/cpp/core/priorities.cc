@@ -23,7 +23,8 @@ constexpr float kLeastWeight = std::numeric_limits<float>::min();
 Priorities::Priorities(const Segment& segment)
     : counters_(segment.counters()),
       words_(segment.priorities()),
-      tree_(segment.weights(), segment.sums(), segment.layout().has_lows() ? segment.lows() : nullptr,
+      tree_(segment.weights(), segment.sums(),
+            segment.layout().has_lows() ? segment.lows() : nullptr,
             segment.layout().settings.capacity),
       capacity_(segment.layout().settings.capacity),
       block_rows_(segment.layout().settings.block_rows),
@@ -60,7 +61,8 @@ void Priorities::refresh_leaf(std::size_t slot) const {
   for (;;) {
     const float exponent = alpha();
     tree_.store(slot, weigh(PriorityWord::unpack(seen), exponent));
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // the leaf is stored before the word is read
+    std::atomic_thread_fence(
+        std::memory_order_seq_cst);  // the leaf is stored before the word is read
     const std::uint64_t now = words_[slot].load(std::memory_order_acquire);
     if (now == seen && alpha() == exponent) return;
     seen = now;
@@ -101,7 +103,8 @@ bool Priorities::never_given(std::int64_t id) const {
   const std::uint64_t slot = number % capacity_;
   const std::uint64_t block = slot / block_rows_;
   const std::uint64_t lap = number / capacity_ + 1;
-  if ((lap - 1) * block_count_ + block >= counters_.head.load(std::memory_order_relaxed)) return true;
+  if ((lap - 1) * block_count_ + block >= counters_.head.load(std::memory_order_relaxed))
+    return true;
   const std::uint32_t held = of(slot).lap;
   if (held != kGone) return lap > held;
   // Cleared: then how far the block is written tells.
@@ -132,7 +135,8 @@ void Priorities::check(std::span<const std::int64_t> ids, std::span<const float>
   }
 }
 
-UpdateResult Priorities::update(std::span<const std::int64_t> ids, std::span<const float> raws) const {
+UpdateResult Priorities::update(std::span<const std::int64_t> ids,
+                                std::span<const float> raws) const {
   constexpr std::size_t kChunk = 256;
   check(ids, raws);
   UpdateResult result;

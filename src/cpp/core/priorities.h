@@ -1,8 +1,8 @@
 // Priorities: raw values as the user gave them, and the tree of what they weigh.
 //
-// The truth is one word for each row, {raw priority, lap}: the lap names the row, not the slot, so a
-// late update cannot hit the row that took its place. A row's leaf in the tree is
-// (raw + epsilon)^alpha, computed from that word alone; computing it again is always right.
+// The truth is one word for each row, {raw priority, lap}: the lap names the row, not the slot, so
+// a late update cannot hit the row that took its place. A row's leaf in the tree is (raw +
+// epsilon)^alpha, computed from that word alone; computing it again is always right.
 //
 // Thread safety: all methods may be called by any thread or process at any time.
 #pragma once
@@ -44,11 +44,13 @@ class Priorities {
 
   // Gives a freshly committed row its priority. Ancestors follow with tree().refresh_range().
   void commit(std::size_t slot, std::uint32_t lap, float raw) const;
-  // Takes the priority of a row away that is gone; does nothing when the slot has another row by now.
+  // Takes the priority of a row away that is gone; does nothing when the slot has another row by
+  // now.
   void drop(std::size_t slot, std::uint32_t lap) const;
 
   // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when a value is
-  // NaN, infinite or negative, or an id was never given to a row. Stale ids are skipped and counted.
+  // NaN, infinite or negative, or an id was never given to a row. Stale ids are skipped and
+  // counted.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws) const;
 
   // Changes the exponent and recomputes every leaf.

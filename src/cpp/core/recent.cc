@@ -11,15 +11,16 @@ std::uint32_t committed_lap(const Ring& ring, std::size_t slot) {
   return static_cast<std::uint32_t>(row_id(word) / ring.rows.capacity() + 1);
 }
 
-// Rows that blocks claimed since `head - count` hold of that claim's lap: block after block back from
-// the head, and in each back from the row written last.
+// Rows that blocks claimed since `head - count` hold of that claim's lap: block after block back
+// from the head, and in each back from the row written last.
 void walk_last_lap(const Ring& ring, std::uint64_t head, std::size_t n, std::vector<Recent>& rows) {
   const Blocks& blocks = ring.blocks;
   const std::uint64_t reach = std::min<std::uint64_t>(head - blocks.era(), blocks.block_count());
   for (std::uint64_t s = head; s-- > head - reach && rows.size() < n;) {
     const std::size_t first = s % blocks.block_count() * blocks.block_rows();
     for (std::size_t row = blocks.written(s); row-- > 0 && rows.size() < n;) {
-      if (committed_lap(ring, first + row) == blocks.lap_of(s)) rows.push_back({first + row, blocks.lap_of(s)});
+      if (committed_lap(ring, first + row) == blocks.lap_of(s))
+        rows.push_back({first + row, blocks.lap_of(s)});
     }
   }
 }
@@ -31,7 +32,8 @@ void add_older(const Ring& ring, std::uint64_t head, std::size_t n, std::vector<
   const std::size_t found = rows.size();
   for (std::size_t b = 0; b < blocks.block_count(); ++b) {
     // The last sequence number of this block before the head, and its lap.
-    const std::uint64_t lap = head / blocks.block_count() + (b < head % blocks.block_count() ? 1 : 0);
+    const std::uint64_t lap =
+        head / blocks.block_count() + (b < head % blocks.block_count() ? 1 : 0);
     for (std::size_t row = 0; row < blocks.rows_in(b); ++row) {
       const std::uint32_t held = committed_lap(ring, b * blocks.block_rows() + row);
       if (held != 0 && held < lap) rows.push_back({b * blocks.block_rows() + row, held});

@@ -45,8 +45,8 @@ inline void copy_shared(void* to, const void* from, std::size_t n) {
 #endif
 }
 
-// One cell of a column for each of n rows, `step` bytes apart in the output. The size is known to the
-// compiler for the sizes that scalars and small vectors have.
+// One cell of a column for each of n rows, `step` bytes apart in the output. The size is known to
+// the compiler for the sizes that scalars and small vectors have.
 template <std::size_t kBytes>
 void copy_cells(std::byte* to, std::size_t step, const std::byte* const* from, std::size_t offset,
                 std::size_t n, std::size_t bytes) {
@@ -59,12 +59,15 @@ class Rows {
  public:
   explicit Rows(const Segment& segment)
       : base_(segment.base()),
+        words_(segment.words()),
+        word_stride_(segment.layout().word_stride),
         records_(segment.records()),
         stride_(segment.layout().record_stride),
         capacity_(segment.layout().settings.capacity),
         places_(segment.layout().places.data()),
         columns_(segment.layout().places.size()) {
-    for (std::size_t i = 0; i < columns_; ++i) large_ |= places_[i].stride != stride_;
+    apart_ = words_ != records_;
+    for (std::size_t i = 0; i < columns_; ++i) apart_ |= places_[i].stride != stride_;
   }
 
   std::size_t capacity() const { return capacity_; }
@@ -72,7 +75,7 @@ class Rows {
   std::size_t bytes(std::size_t column) const { return places_[column].bytes; }
 
   std::atomic<std::uint64_t>& word(std::size_t slot) const {
-    return *reinterpret_cast<std::atomic<std::uint64_t>*>(records_ + slot * stride_);
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(words_ + slot * word_stride_);
   }
 
   std::byte* cell(std::size_t column, std::size_t slot) const {
@@ -82,9 +85,10 @@ class Rows {
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot) const {
     const std::byte* record = records_ + slot * stride_;
     os::prefetch_read(record);
-    for (std::size_t at = 2 * kLine; at < stride_; at += kLine) os::prefetch_read(record + at - kLine);
+    for (std::size_t at = 2 * kLine; at < stride_; at += kLine)
+      os::prefetch_read(record + at - kLine);
     os::prefetch_read(record + stride_ - 1);
-    if (large_) prefetch_large(slot);
+    if (apart_) prefetch_apart(slot);
   }
 
   // Writes and publishes one row: row `at` of the input columns. Returns the word before.
@@ -116,8 +120,8 @@ class Rows {
     return word(slot).load(std::memory_order_relaxed) == expected;
   }
 
-  // Copies the rows at `slots` to places [at, at + n) of the output columns, column by column, without
-  // looking at their words: the caller checks them before and after.
+  // Copies the rows at `slots` to places [at, at + n) of the output columns, column by column,
+  // without looking at their words: the caller checks them before and after.
   static constexpr std::size_t kGather = 64;
   void gather(const std::uint64_t* slots, std::size_t n, std::byte* const* columns, std::size_t at,
               std::size_t step) const {
@@ -129,30 +133,45 @@ class Rows {
       const std::size_t unit = step != 0 ? step : place.bytes;
       std::byte* to = columns[c] + at * unit;
       switch (place.bytes) {
-        case 1: copy_cells<1>(to, unit, from, place.base, n, 1); break;
-        case 4: copy_cells<4>(to, unit, from, place.base, n, 4); break;
-        case 8: copy_cells<8>(to, unit, from, place.base, n, 8); break;
-        case 16: copy_cells<16>(to, unit, from, place.base, n, 16); break;
-        case 32: copy_cells<32>(to, unit, from, place.base, n, 32); break;
-        default: copy_cells<0>(to, unit, from, place.base, n, place.bytes); break;
+        case 1:
+          copy_cells<1>(to, unit, from, place.base, n, 1);
+          break;
+        case 4:
+          copy_cells<4>(to, unit, from, place.base, n, 4);
+          break;
+        case 8:
+          copy_cells<8>(to, unit, from, place.base, n, 8);
+          break;
+        case 16:
+          copy_cells<16>(to, unit, from, place.base, n, 16);
+          break;
+        case 32:
+          copy_cells<32>(to, unit, from, place.base, n, 32);
+          break;
+        default:
+          copy_cells<0>(to, unit, from, place.base, n, place.bytes);
+          break;
       }
     }
   }
 
  private:
-  REPLAY_ALWAYS_INLINE void prefetch_large(std::size_t slot) const {
+  REPLAY_ALWAYS_INLINE void prefetch_apart(std::size_t slot) const {
+    os::prefetch_read(&word(slot));
     for (std::size_t c = 0; c < columns_; ++c) {
       if (places_[c].stride != stride_) os::prefetch_read(cell(c, slot));
     }
   }
 
   std::byte* base_;
+  std::byte* words_;
+  std::size_t word_stride_;
   std::byte* records_;
   std::size_t stride_;
   std::size_t capacity_;
   const ColumnPlace* places_;
   std::size_t columns_;
-  bool large_ = false;
+  bool apart_ = false;  // something of a row lies outside its record
 };
 
 }  // namespace replay_buffer

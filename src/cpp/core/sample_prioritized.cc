@@ -7,8 +7,7 @@ namespace {
 
 class PrioritizedSampler final : public Sampler {
  public:
-  explicit PrioritizedSampler(const Ring& ring)
-      : ring_(ring), tree_(ring.priorities->tree()) {}
+  explicit PrioritizedSampler(const Ring& ring) : ring_(ring), tree_(ring.priorities->tree()) {}
 
   Mass draw(Random& random, std::span<Pick> picks) override {
     const double total = tree_.total();

@@ -46,8 +46,8 @@ class FifoSampler final : public Sampler {
   }
 
  private:
-  // Calls visitor(sequence) for the blocks that may hold rows, oldest first, until it returns false.
-  // A block being overwritten still has rows of the lap before.
+  // Calls visitor(sequence) for the blocks that may hold rows, oldest first, until it returns
+  // false. A block being overwritten still has rows of the lap before.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
     const std::uint64_t head = ring_.blocks.head();
@@ -80,7 +80,8 @@ class FifoSampler final : public Sampler {
     Block& block = blocks_[sequence % ring_.blocks.block_count()];
     for (Block::Lap& lap : block.laps) {
       const std::uint64_t word = lap.taken.load(std::memory_order_acquire);
-      if (static_cast<std::uint32_t>(word >> 32) == ring_.blocks.lap_of(sequence)) return &lap.taken;
+      if (static_cast<std::uint32_t>(word >> 32) == ring_.blocks.lap_of(sequence))
+        return &lap.taken;
     }
     return nullptr;
   }
@@ -116,21 +117,25 @@ class FifoSampler final : public Sampler {
       if (n == 0) return 0;
       const std::uint64_t next = (std::uint64_t{lap} << 32) | (span.first + n);
       if (!taken->compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
-      const std::size_t first_slot = sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
-      for (std::size_t i = 0; i < n; ++i) picks[i] = {first_slot + (span.first + i) / times_, lap, 1};
+      const std::size_t first_slot =
+          sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
+      for (std::size_t i = 0; i < n; ++i)
+        picks[i] = {first_slot + (span.first + i) / times_, lap, 1};
       return n;
     }
   }
 
   [[noreturn]] static void throw_short(std::size_t wanted, std::size_t there) {
     throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(wanted) +
-                                               " rows: the queue has " + std::to_string(there) + " left");
+                                               " rows: the queue has " + std::to_string(there) +
+                                               " left");
   }
 
   const Ring& ring_;
   Block* blocks_;
   std::uint64_t times_;
-  os::SpinLock lock_;  // between looking what there is and taking it, for the threads of this process
+  os::SpinLock
+      lock_;  // between looking what there is and taking it, for the threads of this process
 };
 
 class LifoSampler final : public Sampler {

@@ -26,7 +26,9 @@ void sort_by_key(std::vector<Ranked>& rows) {
   std::vector<Ranked> other(rows.size());
   for (unsigned shift = 0; shift < 32; shift += kBits) {
     std::vector<std::size_t> start(kBuckets + 1, 0);
-    const auto bucket = [shift](const Ranked& r) { return kBuckets - 1 - ((r.key >> shift) & (kBuckets - 1)); };
+    const auto bucket = [shift](const Ranked& r) {
+      return kBuckets - 1 - ((r.key >> shift) & (kBuckets - 1));
+    };
     for (const Ranked& r : rows) ++start[bucket(r) + 1];
     for (std::size_t b = 0; b < kBuckets; ++b) start[b + 1] += start[b];
     for (const Ranked& r : rows) other[start[bucket(r)]++] = r;
@@ -71,13 +73,15 @@ class RankSampler final : public Sampler {
 
   Pick choose(double fraction) const {
     const auto at = std::upper_bound(upto_.begin(), upto_.end(), fraction * upto_.back());
-    const std::size_t rank = std::min<std::size_t>(static_cast<std::size_t>(at - upto_.begin()), order_.size() - 1);
+    const std::size_t rank =
+        std::min<std::size_t>(static_cast<std::size_t>(at - upto_.begin()), order_.size() - 1);
     const std::size_t slot = order_[rank].slot;
     return {slot, priorities_.of(slot).lap, static_cast<float>(mass(rank))};
   }
 
   std::uint64_t changes() const {
-    return ring_.blocks.written_rows() + ring_.counters().updates_applied.load(std::memory_order_relaxed);
+    return ring_.blocks.written_rows() +
+           ring_.counters().updates_applied.load(std::memory_order_relaxed);
   }
 
   bool out_of_date() const {

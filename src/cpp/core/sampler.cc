@@ -26,7 +26,8 @@ std::unique_ptr<Sampler> make_sampler(const Ring& ring) {
 
 void throw_not_enough(std::size_t wanted, std::size_t there) {
   const std::string held = there == 0 ? "the buffer is empty" : "it holds " + std::to_string(there);
-  throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(wanted) + " rows: " + held);
+  throw Error(ErrorCode::kNotEnoughRows,
+              "cannot sample " + std::to_string(wanted) + " rows: " + held);
 }
 
 bool draw_by_count(const Ring& ring, Random& random, Pick& pick) {

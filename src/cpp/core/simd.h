@@ -1,8 +1,8 @@
 // The two inner loops of the tree: for SSE2, which every x86-64 has, and in plain C++.
 //
-// Children are floats (leaves) or words {float value, uint32 version} (inner nodes). Other threads may
-// be storing them: each of them is read whole, and the callers redo or reject what raced. Under the
-// thread sanitizer the plain version loads them as atomics.
+// Children are floats (leaves) or words {float value, uint32 version} (inner nodes). Other threads
+// may be storing them: each of them is read whole, and the callers redo or reject what raced. Under
+// the thread sanitizer the plain version loads them as atomics.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,9 @@
 
 namespace replay_buffer {
 
-inline float value_of(const std::atomic<float>& leaf) { return leaf.load(std::memory_order_relaxed); }
+inline float value_of(const std::atomic<float>& leaf) {
+  return leaf.load(std::memory_order_relaxed);
+}
 inline float value_of(const std::atomic<std::uint64_t>& node) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(node.load(std::memory_order_relaxed)));
 }
@@ -51,8 +53,8 @@ inline float sum16(const Child* children) {
 #endif
 }
 
-// The first of 16 values at which their running sum exceeds `target`, and the running sum before it.
-// 16 when none does. Running sums are rounded, so the value found may be 0: the caller checks.
+// The first of 16 values at which their running sum exceeds `target`, and the running sum before
+// it. 16 when none does. Running sums are rounded, so the value found may be 0: the caller checks.
 struct Found {
   std::size_t child;
   float before;

@@ -43,7 +43,8 @@ void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::i
   buffer_->sample({n, reinterpret_cast<std::byte* const*>(columns), ids, weights, step}, beta);
 }
 
-std::size_t Store::update_priorities(std::span<const std::int64_t> ids, std::span<const float> priorities) {
+std::size_t Store::update_priorities(std::span<const std::int64_t> ids,
+                                     std::span<const float> priorities) {
   return priorities_of(*buffer_).update(ids, priorities).applied;
 }
 
@@ -66,7 +67,9 @@ bool Store::end_read(std::int64_t id) const {
   return row_committed(word) && row_id(word) == static_cast<std::uint64_t>(id);
 }
 
-std::size_t Store::latest(std::size_t n, std::int64_t* ids) const { return buffer_->latest(n, ids); }
+std::size_t Store::latest(std::size_t n, std::int64_t* ids) const {
+  return buffer_->latest(n, ids);
+}
 std::size_t Store::size() const { return buffer_->size(); }
 std::size_t Store::capacity() const { return buffer_->capacity(); }
 void Store::clear() { buffer_->clear(); }

@@ -22,8 +22,8 @@ struct SumTree::Memory {
 
   void check(std::size_t leaf, float value) const {
     if (leaf >= tree.count()) {
-      throw Error(ErrorCode::kInvalidArgument, "leaf " + std::to_string(leaf) + " of a tree of " +
-                                                   std::to_string(tree.count()));
+      throw Error(ErrorCode::kInvalidArgument,
+                  "leaf " + std::to_string(leaf) + " of a tree of " + std::to_string(tree.count()));
     }
     if (!(std::isfinite(value) && value >= 0)) {
       throw Error(ErrorCode::kInvalidArgument,

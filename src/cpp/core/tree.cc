@@ -14,8 +14,8 @@ float least_positive(float a, float b) {
 }
 
 // Recomputes a node until the result is its own: `compute` reads the children after the version.
-// Acquire, here and when the exchange fails: what the refresh that made this version had seen is seen
-// here too.
+// Acquire, here and when the exchange fails: what the refresh that made this version had seen is
+// seen here too.
 template <class Compute>
 void renew(std::atomic<std::uint64_t>& word, Compute&& compute) {
   std::uint64_t seen = word.load(std::memory_order_acquire);
@@ -26,10 +26,10 @@ void renew(std::atomic<std::uint64_t>& word, Compute&& compute) {
   }
 }
 
-// The child of 16 that holds `target`, which becomes relative to it. Targets are doubles, so that the
-// rounding of large sums far up does not decide between small leaves far down. When rounding or a
-// race points at a child of value 0 or past the end, the end of the nearest positive one before it is
-// taken, else the beginning of the next one. Returns kFanout when no child is positive.
+// The child of 16 that holds `target`, which becomes relative to it. Targets are doubles, so that
+// the rounding of large sums far up does not decide between small leaves far down. When rounding or
+// a race points at a child of value 0 or past the end, the end of the nearest positive one before
+// it is taken, else the beginning of the next one. Returns kFanout when no child is positive.
 template <class Child>
 std::size_t choose_child(const Child* children, double& target) {
   const Found found = find16(children, static_cast<float>(target));

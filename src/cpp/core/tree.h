@@ -1,10 +1,10 @@
 // The sum tree: draws a leaf with probability proportional to its value.
 //
-// 16-ary, in shared memory, without a lock. Leaves are plain floats. An inner node is one 64-bit word
-// {float sum, uint32 version}; refreshing it recomputes the sum from its children and never adds a
-// difference, so sums do not drift and repeating it after a crash is harmless. The version makes it
-// lossless: a refresh counts only when no other refresh of the node came between its reading and its
-// writing, so the last one to succeed has seen every leaf stored before it began.
+// 16-ary, in shared memory, without a lock. Leaves are plain floats. An inner node is one 64-bit
+// word {float sum, uint32 version}; refreshing it recomputes the sum from its children and never
+// adds a difference, so sums do not drift and repeating it after a crash is harmless. The version
+// makes it lossless: a refresh counts only when no other refresh of the node came between its
+// reading and its writing, so the last one to succeed has seen every leaf stored before it began.
 //
 // Thread safety: all methods may be called by any thread or process at any time.
 #pragma once
@@ -21,17 +21,20 @@ namespace replay_buffer {
 
 class Tree {
  public:
-  // A tree over `TreeShape(leaves)` memory: size(0) floats and inner_nodes() words; all zero is a valid
-  // empty tree. `lows`, when not null, has inner_nodes() words: the least positive leaf below each.
-  Tree(std::atomic<float>* leaves, std::atomic<std::uint64_t>* sums, std::atomic<std::uint64_t>* lows,
-       std::size_t count);
+  // A tree over `TreeShape(leaves)` memory: size(0) floats and inner_nodes() words; all zero is a
+  // valid empty tree. `lows`, when not null, has inner_nodes() words: the least positive leaf below
+  // each.
+  Tree(std::atomic<float>* leaves, std::atomic<std::uint64_t>* sums,
+       std::atomic<std::uint64_t>* lows, std::size_t count);
 
   std::size_t count() const { return count_; }
 
   // Leaves and their ancestors are separate steps, so that many leaves share the second one.
   // REQUIRES: a value >= 0 and finite.
   float leaf(std::size_t i) const { return leaves_[i].load(std::memory_order_acquire); }
-  void store(std::size_t i, float value) const { leaves_[i].store(value, std::memory_order_release); }
+  void store(std::size_t i, float value) const {
+    leaves_[i].store(value, std::memory_order_release);
+  }
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t leaf) const {
     os::prefetch_write(leaves_ + leaf);
     os::prefetch_write(sums_ + leaf / kFanout);
@@ -47,9 +50,9 @@ class Tree {
   // The least positive leaf; 0 when there is none. REQUIRES: built with lows.
   float lowest() const;
 
-  // For each target in [0, total), in rising order, the leaf whose part of the total it falls into. A
-  // leaf of value 0 is never chosen; with nothing positive on the way the answer is kNone. Uses up
-  // the targets.
+  // For each target in [0, total), in rising order, the leaf whose part of the total it falls into.
+  // A leaf of value 0 is never chosen; with nothing positive on the way the answer is kNone. Uses
+  // up the targets.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   void find(std::span<double> targets, std::uint64_t* found) const;
 

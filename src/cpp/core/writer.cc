@@ -40,13 +40,15 @@ void Writer::abandon() {
   if (!open_) return;
   // Rows committed but not yet counted by the thread that stayed behind.
   while (cursor_ < claim_.rows) {
-    const std::uint64_t word = ring_.rows.word(claim_.first_slot + cursor_).load(std::memory_order_relaxed);
+    const std::uint64_t word =
+        ring_.rows.word(claim_.first_slot + cursor_).load(std::memory_order_relaxed);
     if (word != row_word(claim_.id(cursor_, ring_.rows.capacity()), RowState::kCommitted)) break;
     ++cursor_;
   }
   Fill fill{static_cast<std::uint16_t>(claim_.lap), static_cast<std::uint32_t>(cursor_), 0};
   for (std::size_t row = 0; row < claim_.rows; ++row) {
-    const std::uint64_t word = ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
+    const std::uint64_t word =
+        ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
     if (row_committed(word)) ++fill.committed;
   }
   ring_.blocks.set_fill(claim_.block, fill);

@@ -26,14 +26,14 @@ class Writer {
   // Seals the open block. The writer can go on; it then claims another.
   void close();
 
-  // For the copy of a writer in a forked child, which may have been in the middle of a row: counts the
-  // rows of the open block anew and seals it.
+  // For the copy of a writer in a forked child, which may have been in the middle of a row: counts
+  // the rows of the open block anew and seals it.
   void abandon();
 
  private:
   void claim();
-  void write_run(std::size_t n, const std::byte* const* columns, std::size_t from, const float* raws,
-                 std::int64_t* ids);
+  void write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
+                 const float* raws, std::int64_t* ids);
 
   const Ring& ring_;
   Identity me_;

@@ -63,7 +63,8 @@ bool plain_call(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, P
   priority = nullptr;
   if (!handle.buffer || nargs != static_cast<Py_ssize_t>(handle.fields.size())) return false;
   if (kwnames == nullptr) return true;
-  if (PyTuple_GET_SIZE(kwnames) != 1 || PyTuple_GET_ITEM(kwnames, 0) != names.priority) return false;
+  if (PyTuple_GET_SIZE(kwnames) != 1 || PyTuple_GET_ITEM(kwnames, 0) != names.priority)
+    return false;
   priority = args[nargs];
   return handle.weighted();
 }

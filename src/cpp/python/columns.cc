@@ -12,18 +12,30 @@ namespace {
 
 int numpy_type_of(DType dtype) {
   switch (dtype) {
-    case DType::kBool: return NPY_BOOL;
-    case DType::kInt8: return NPY_INT8;
-    case DType::kInt16: return NPY_INT16;
-    case DType::kInt32: return NPY_INT32;
-    case DType::kInt64: return NPY_INT64;
-    case DType::kUInt8: return NPY_UINT8;
-    case DType::kUInt16: return NPY_UINT16;
-    case DType::kUInt32: return NPY_UINT32;
-    case DType::kUInt64: return NPY_UINT64;
-    case DType::kFloat16: return NPY_HALF;
-    case DType::kFloat32: return NPY_FLOAT32;
-    case DType::kFloat64: return NPY_FLOAT64;
+    case DType::kBool:
+      return NPY_BOOL;
+    case DType::kInt8:
+      return NPY_INT8;
+    case DType::kInt16:
+      return NPY_INT16;
+    case DType::kInt32:
+      return NPY_INT32;
+    case DType::kInt64:
+      return NPY_INT64;
+    case DType::kUInt8:
+      return NPY_UINT8;
+    case DType::kUInt16:
+      return NPY_UINT16;
+    case DType::kUInt32:
+      return NPY_UINT32;
+    case DType::kUInt64:
+      return NPY_UINT64;
+    case DType::kFloat16:
+      return NPY_HALF;
+    case DType::kFloat32:
+      return NPY_FLOAT32;
+    case DType::kFloat64:
+      return NPY_FLOAT64;
   }
   return NPY_NOTYPE;
 }
@@ -31,7 +43,8 @@ int numpy_type_of(DType dtype) {
 void add_field(std::vector<Field>& fields, std::string_view path, int column) {
   const std::size_t slash = path.find('/');
   PyObject* key = PyUnicode_InternFromString(std::string(path.substr(0, slash)).c_str());
-  auto at = std::find_if(fields.begin(), fields.end(), [key](const Field& f) { return f.key == key; });
+  auto at =
+      std::find_if(fields.begin(), fields.end(), [key](const Field& f) { return f.key == key; });
   if (at == fields.end()) at = fields.insert(fields.end(), Field{key, -1, {}});
   if (slash == std::string_view::npos) {
     at->column = column;
@@ -49,7 +62,8 @@ const std::byte* put(T value, Scratch& scratch) {
 
 template <typename T>
 const std::byte* put_integer(std::int64_t value, const ColumnType& type, Scratch& scratch) {
-  if (type.limit != 0 && (value < 0 || static_cast<std::uint64_t>(value) >= type.limit)) return nullptr;
+  if (type.limit != 0 && (value < 0 || static_cast<std::uint64_t>(value) >= type.limit))
+    return nullptr;
   if constexpr (sizeof(T) < sizeof(value)) {
     if (value < std::int64_t{std::numeric_limits<T>::min()} ||
         value > std::int64_t{std::numeric_limits<T>::max()}) {
@@ -63,17 +77,28 @@ const std::byte* put_integer(std::int64_t value, const ColumnType& type, Scratch
 
 const std::byte* from_integer(std::int64_t value, const ColumnType& type, Scratch& scratch) {
   switch (type.dtype) {
-    case DType::kInt8: return put_integer<std::int8_t>(value, type, scratch);
-    case DType::kInt16: return put_integer<std::int16_t>(value, type, scratch);
-    case DType::kInt32: return put_integer<std::int32_t>(value, type, scratch);
-    case DType::kInt64: return put_integer<std::int64_t>(value, type, scratch);
-    case DType::kUInt8: return put_integer<std::uint8_t>(value, type, scratch);
-    case DType::kUInt16: return put_integer<std::uint16_t>(value, type, scratch);
-    case DType::kUInt32: return put_integer<std::uint32_t>(value, type, scratch);
-    case DType::kUInt64: return put_integer<std::uint64_t>(value, type, scratch);
-    case DType::kFloat32: return put(static_cast<float>(value), scratch);
-    case DType::kFloat64: return put(static_cast<double>(value), scratch);
-    default: return nullptr;
+    case DType::kInt8:
+      return put_integer<std::int8_t>(value, type, scratch);
+    case DType::kInt16:
+      return put_integer<std::int16_t>(value, type, scratch);
+    case DType::kInt32:
+      return put_integer<std::int32_t>(value, type, scratch);
+    case DType::kInt64:
+      return put_integer<std::int64_t>(value, type, scratch);
+    case DType::kUInt8:
+      return put_integer<std::uint8_t>(value, type, scratch);
+    case DType::kUInt16:
+      return put_integer<std::uint16_t>(value, type, scratch);
+    case DType::kUInt32:
+      return put_integer<std::uint32_t>(value, type, scratch);
+    case DType::kUInt64:
+      return put_integer<std::uint64_t>(value, type, scratch);
+    case DType::kFloat32:
+      return put(static_cast<float>(value), scratch);
+    case DType::kFloat64:
+      return put(static_cast<double>(value), scratch);
+    default:
+      return nullptr;
   }
 }
 
@@ -89,7 +114,8 @@ const std::byte* read_scalar(PyObject* value, const ColumnType& type, Scratch& s
   if (PyFloat_Check(value)) return from_real(PyFloat_AS_DOUBLE(value), type, scratch);
   if (kind == &PyBool_Type || kind == &PyBoolArrType_Type) {
     if (type.dtype != DType::kBool) return nullptr;
-    const bool truth = kind == &PyBool_Type ? value == Py_True : PyArrayScalar_VAL(value, Bool) != 0;
+    const bool truth =
+        kind == &PyBool_Type ? value == Py_True : PyArrayScalar_VAL(value, Bool) != 0;
     return put<std::uint8_t>(truth ? 1 : 0, scratch);
   }
   if (kind == &PyLong_Type) {
@@ -97,7 +123,8 @@ const std::byte* read_scalar(PyObject* value, const ColumnType& type, Scratch& s
     const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
     return overflow == 0 ? from_integer(number, type, scratch) : nullptr;
   }
-  if (kind == &PyLongArrType_Type) return from_integer(PyArrayScalar_VAL(value, Long), type, scratch);
+  if (kind == &PyLongArrType_Type)
+    return from_integer(PyArrayScalar_VAL(value, Long), type, scratch);
   if (kind == &PyFloatArrType_Type) {
     return from_real(static_cast<double>(PyArrayScalar_VAL(value, Float)), type, scratch);
   }
@@ -139,15 +166,24 @@ bool all_below(const std::byte* values, std::uint64_t limit, std::size_t n) {
 bool below_limit(const std::byte* values, const ColumnType& type, std::size_t n) {
   if (type.limit == 0) return true;
   switch (type.dtype) {
-    case DType::kInt8: return all_below<std::int8_t>(values, type.limit, n);
-    case DType::kInt16: return all_below<std::int16_t>(values, type.limit, n);
-    case DType::kInt32: return all_below<std::int32_t>(values, type.limit, n);
-    case DType::kInt64: return all_below<std::int64_t>(values, type.limit, n);
-    case DType::kUInt8: return all_below<std::uint8_t>(values, type.limit, n);
-    case DType::kUInt16: return all_below<std::uint16_t>(values, type.limit, n);
-    case DType::kUInt32: return all_below<std::uint32_t>(values, type.limit, n);
-    case DType::kUInt64: return all_below<std::uint64_t>(values, type.limit, n);
-    default: return true;
+    case DType::kInt8:
+      return all_below<std::int8_t>(values, type.limit, n);
+    case DType::kInt16:
+      return all_below<std::int16_t>(values, type.limit, n);
+    case DType::kInt32:
+      return all_below<std::int32_t>(values, type.limit, n);
+    case DType::kInt64:
+      return all_below<std::int64_t>(values, type.limit, n);
+    case DType::kUInt8:
+      return all_below<std::uint8_t>(values, type.limit, n);
+    case DType::kUInt16:
+      return all_below<std::uint16_t>(values, type.limit, n);
+    case DType::kUInt32:
+      return all_below<std::uint32_t>(values, type.limit, n);
+    case DType::kUInt64:
+      return all_below<std::uint64_t>(values, type.limit, n);
+    default:
+      return true;
   }
 }
 
@@ -158,7 +194,8 @@ ColumnType column_type(const Column& column) {
   t.dtype = column.dtype;
   t.numpy_type = numpy_type_of(column.dtype);
   t.dimensions = static_cast<int>(column.shape.size());
-  for (std::size_t i = 0; i < column.shape.size(); ++i) t.shape[i + 1] = static_cast<npy_intp>(column.shape[i]);
+  for (std::size_t i = 0; i < column.shape.size(); ++i)
+    t.shape[i + 1] = static_cast<npy_intp>(column.shape[i]);
   t.elements = column.elements();
   t.bytes = column.bytes();
   t.limit = column.limit;
@@ -167,7 +204,8 @@ ColumnType column_type(const Column& column) {
 
 std::vector<Field> make_fields(const Schema& schema) {
   std::vector<Field> fields;
-  for (std::size_t i = 0; i < schema.size(); ++i) add_field(fields, schema[i].name, static_cast<int>(i));
+  for (std::size_t i = 0; i < schema.size(); ++i)
+    add_field(fields, schema[i].name, static_cast<int>(i));
   return fields;
 }
 

@@ -1,4 +1,5 @@
-// Columns as Python sees them: which NumPy arrays hold them, and which values can be taken as they are.
+// Columns as Python sees them: which NumPy arrays hold them, and which values can be taken as they
+// are.
 //
 // Everything here works with the GIL held and sets no Python exception: a value that is not exactly
 // what a column stores is reported as such, and the caller leaves it to the converting slow path.

@@ -5,7 +5,9 @@
 // releases it keeps the buffer alive with a reference of its own.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "core/buffer.h"
@@ -17,8 +19,8 @@ struct Handle {
   std::shared_ptr<Buffer> buffer;
   std::vector<ColumnType> types;
   std::vector<Field> fields;
-  float beta = 0;                    // used when there is no schedule
-  PyObject* beta_schedule = nullptr; // callable(draws so far) -> beta; owned
+  float beta = 0;                     // used when there is no schedule
+  PyObject* beta_schedule = nullptr;  // callable(draws so far) -> beta; owned
 
   ~Handle() { Py_XDECREF(beta_schedule); }
 
@@ -45,8 +47,8 @@ extern Names names;
 
 // Makes arrays for n rows of `fields`, puts them into the dict `batch` under their keys and their
 // memory into `columns`. False with an exception set.
-bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
-                 std::byte** columns);
+bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* batch, std::byte** columns);
 
 // Calls self.<method>(*args, **kwargs) with the arguments of a vector call.
 PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
@@ -74,7 +76,7 @@ class MaybeRelease {
     if (yes) state_ = PyEval_SaveThread();
   }
   ~MaybeRelease() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
+    if (state_ != nullptr) restore();
     if (held_ != nullptr) {
       for (std::size_t i = 0; i < held_->count; ++i) Py_DECREF(held_->objects[i]);
     }
@@ -83,6 +85,17 @@ class MaybeRelease {
   MaybeRelease& operator=(const MaybeRelease&) = delete;
 
  private:
+  // When Python is shutting down, taking the GIL back ends this thread by unwinding its stack,
+  // which must not pass through C++ frames that do not expect it. The thread stops here instead,
+  // until the process is gone.
+  void restore() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+
   const Held* held_;
   PyThreadState* state_ = nullptr;
 };
@@ -94,6 +107,7 @@ PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                PyObject* kwnames);
 // The same for arguments that the slow method has prepared: an error instead of another slow call.
-PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                             PyObject* kwnames);
 
 }  // namespace replay_buffer::python

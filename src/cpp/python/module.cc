@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +23,8 @@ namespace replay_buffer::python {
 Names names;
 
 Handle& handle_of(PyObject* self) {
-  static Handle never_settled;  // for an object whose __init__ has not run: every call goes to Python
+  static Handle
+      never_settled;  // for an object whose __init__ has not run: every call goes to Python
   const nb::handle object(self);
   return nb::inst_ready(object) ? *nb::inst_ptr<Handle>(object) : never_settled;
 }
@@ -33,7 +35,8 @@ PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_
   std::vector<PyObject*> all;
   all.push_back(self);
   all.insert(all.end(), args, args + nargs + keywords);
-  return PyObject_VectorcallMethod(method, all.data(), static_cast<std::size_t>(nargs) + 1, kwnames);
+  return PyObject_VectorcallMethod(method, all.data(), static_cast<std::size_t>(nargs) + 1,
+                                   kwnames);
 }
 
 namespace {
@@ -75,7 +78,8 @@ PyMethodDef hot_methods[] = {
 
 PyType_Slot buffer_slots[] = {{Py_tp_methods, hot_methods}, {0, nullptr}};
 
-using ColumnArgument = std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
+using ColumnArgument =
+    std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
 
 Schema to_schema(const std::vector<ColumnArgument>& columns) {
   Schema schema;
@@ -108,8 +112,9 @@ Buffer& opened(const Handle& handle) {
 Priorities const& priorities_of(const Handle& handle) {
   const auto& priorities = opened(handle).ring().priorities;
   if (!priorities) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "this buffer keeps no priorities: its strategy is neither 'prioritized' nor 'rank'");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "this buffer keeps no priorities: its strategy is neither 'prioritized' nor 'rank'");
   }
   return *priorities;
 }
@@ -151,7 +156,8 @@ nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::ob
                   "the values of column '" + buffer.layout().schema[c].name + "' do not fit");
     }
   }
-  const auto* priorities = raws.is_none() ? nullptr : reinterpret_cast<const float*>(bytes_of(raws));
+  const auto* priorities =
+      raws.is_none() ? nullptr : reinterpret_cast<const float*>(bytes_of(raws));
   nb::object ids = new_vector(n, NPY_INT64);
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
@@ -183,7 +189,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
 
 nb::object latest_ids(const Handle& handle, npy_intp n) {
   const Buffer& buffer = opened(handle);
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(n));
+  std::vector<std::int64_t> ids(std::min(static_cast<std::size_t>(n), buffer.size()));
   ids.resize(buffer.latest(ids.size(), ids.data()));
   nb::object out = new_vector(static_cast<npy_intp>(ids.size()), NPY_INT64);
   std::copy(ids.begin(), ids.end(), reinterpret_cast<std::int64_t*>(bytes_of(out)));

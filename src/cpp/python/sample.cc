@@ -36,8 +36,8 @@ bool parse(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, Request& 
 }
 
 // Fills `columns` with the caller's arrays; false when one is missing or does not fit.
-bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
-                 std::byte** columns, Held& held) {
+bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* batch, std::byte** columns, Held& held) {
   if (!PyDict_Check(batch)) return false;
   for (const Field& field : fields) {
     PyObject* value = PyDict_GetItemWithError(batch, field.key);
@@ -77,7 +77,8 @@ double beta_of(const Handle& handle, PyObject* given) {
   if (given != nullptr) {
     beta = PyFloat_AsDouble(given);
   } else if (handle.beta_schedule != nullptr) {
-    const std::uint64_t draws = handle.buffer->ring().counters().draws.load(std::memory_order_relaxed);
+    const std::uint64_t draws =
+        handle.buffer->ring().counters().draws.load(std::memory_order_relaxed);
     PyObject* value = PyObject_CallFunction(handle.beta_schedule, "K", draws);
     if (value == nullptr) return -1;
     beta = PyFloat_AsDouble(value);
@@ -91,7 +92,8 @@ double beta_of(const Handle& handle, PyObject* given) {
   return beta;
 }
 
-bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta, const Held& held) try {
+bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta,
+          const Held& held) try {
   const MaybeRelease released(batch.rows * buffer->layout().row_bytes > kReleaseBytes, &held);
   buffer->sample(batch, beta);
   return true;
@@ -102,8 +104,8 @@ bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta,
 
 }  // namespace
 
-bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n, PyObject* batch,
-                 std::byte** columns) {
+bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* batch, std::byte** columns) {
   for (const Field& field : fields) {
     PyObject* value = nullptr;
     if (field.column >= 0) {
@@ -178,7 +180,8 @@ PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
                 [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
 }
 
-PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                             PyObject* kwnames) {
   return sample(handle_of(self), args, nargs, kwnames, []() -> PyObject* {
     set_error(Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the columns"));
     return nullptr;

@@ -18,7 +18,9 @@ constexpr std::size_t kMaxSegmentBytes = std::size_t{1} << 46;
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 // Adds a section of n * size bytes and returns where it starts; refuses what cannot be addressed.
 std::size_t take(std::size_t& end, std::size_t n, std::size_t size, std::size_t alignment) {
@@ -79,7 +81,8 @@ void check_settings(const Settings& s) {
   if (s.strategy > static_cast<std::uint32_t>(SamplingStrategy::kLifo)) invalid("unknown strategy");
   if (s.weights > static_cast<std::uint32_t>(WeightScale::kNone)) invalid("unknown weight scale");
   if (!(s.beta >= 0 && std::isfinite(s.beta))) invalid("beta must be a finite number >= 0");
-  if (!(s.epsilon >= 0 && std::isfinite(s.epsilon))) invalid("epsilon must be a finite number >= 0");
+  if (!(s.epsilon >= 0 && std::isfinite(s.epsilon)))
+    invalid("epsilon must be a finite number >= 0");
   if (s.max_times_sampled == 0) invalid("max_times_sampled must be at least 1");
   if (s.max_times_sampled * s.block_rows > (std::uint64_t{1} << 31)) {
     invalid("max_times_sampled is too large: a block can be drawn from 2^31 times");
@@ -104,7 +107,8 @@ bool Layout::has_lows() const {
 }
 
 std::size_t Layout::rows_in(std::size_t block) const {
-  return std::min<std::size_t>(settings.block_rows, settings.capacity - block * settings.block_rows);
+  return std::min<std::size_t>(settings.block_rows,
+                               settings.capacity - block * settings.block_rows);
 }
 
 Settings make_settings(const BufferConfig& config, const Schema& schema) {
@@ -152,22 +156,40 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
 
   // Wide elements first, so that only the end of a record is padded.
   l.places.resize(schema.size());
-  std::size_t record = sizeof(std::uint64_t);
+  std::size_t packed = 0;
+  std::size_t alignment = 1;
+  std::size_t large = 0;
   for (std::size_t width : {8U, 4U, 2U, 1U}) {
     for (std::size_t i = 0; i < schema.size(); ++i) {
-      if (dtype_bytes(schema[i].dtype) != width || schema[i].bytes() > kPackedColumnBytes) continue;
-      l.places[i] = {record, 0, schema[i].bytes()};
-      record += schema[i].bytes();
+      const std::size_t bytes = schema[i].bytes();
+      if (dtype_bytes(schema[i].dtype) != width) continue;
+      l.row_bytes += bytes;
+      if (bytes > kPackedColumnBytes) {
+        large += round_up(bytes, kLine);
+        continue;
+      }
+      l.places[i] = {packed, 0, bytes};
+      packed += bytes;
+      alignment = std::max(alignment, width);
     }
   }
-  l.record_bytes = record;
-  l.record_stride = round_up(record, sizeof(std::uint64_t));
+  // The word stands in front of its record, on the same cache line, unless the padding this takes
+  // is what makes the buffer more than a tenth larger than its data.
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  const std::size_t together = round_up(kWord + packed, kWord);
+  const std::size_t apart = kWord + round_up(packed, alignment);
+  const std::size_t beside = large + (l.has_priorities() ? 13 : 0);
+  const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };
+  const bool inside = !(costly(together) && !costly(apart));
+  if (!inside) l.words_at = take(end, capacity, kWord, kLine);
+  l.record_stride = inside ? together : apart - kWord;
   l.records_at = take(end, capacity, l.record_stride, kPage);
+  if (inside) l.words_at = l.records_at;
+  l.word_stride = inside ? l.record_stride : kWord;
   for (std::size_t i = 0; i < schema.size(); ++i) {
-    l.row_bytes += schema[i].bytes();
     ColumnPlace& place = l.places[i];
     if (schema[i].bytes() <= kPackedColumnBytes) {
-      place.base += l.records_at;
+      place.base += l.records_at + (inside ? kWord : 0);
       place.stride = l.record_stride;
     } else {
       const std::size_t stride = round_up(schema[i].bytes(), kLine);

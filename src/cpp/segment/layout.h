@@ -8,13 +8,16 @@
 //   ...      priorities[]    u64 per row: raw priority and lap    (prioritized, rank)
 //   ...      weights[]       f32 per row: leaves of the tree      (likewise)
 //   ...      sums            u64 per inner node of the tree       (likewise)
-//   ...      lows            u64 per inner node: least leaf       (prioritized, weights by global maximum)
+//   ...      lows            u64 per inner node: least leaf       (prioritized, weights by global
+//   maximum)
+//   ...      words[]         u64 per row: row words               (only where padding would cost
+//   too much)
 //   ...      records         row word and the small columns of a row, packed
 //   ...      arrays          one per large column
 //
 // The place of every section is a pure function of Settings and schema (plan_layout), so a segment
-// stores no offset that could be wrong: an opener recomputes them from its private copy of the header.
-// docs/internals/segment.md draws the same bytes.
+// stores no offset that could be wrong: an opener recomputes them from its private copy of the
+// header. docs/internals/segment.md draws the same bytes.
 #pragma once
 
 #include <atomic>
@@ -86,22 +89,23 @@ struct alignas(kLine) Block {
   Lap laps[2];
 };
 
-// [ raw priority (float) : 32 | lap : 32 ] for each row: the truth that the tree is computed from. The
-// lap names the row, so that a late update cannot hit the one that took its slot.
+// [ raw priority (float) : 32 | lap : 32 ] for each row: the truth that the tree is computed from.
+// The lap names the row, so that a late update cannot hit the one that took its slot.
 struct PriorityWord {
   float raw;
   std::uint32_t lap;
 
   static PriorityWord unpack(std::uint64_t w) {
-    return {std::bit_cast<float>(static_cast<std::uint32_t>(w >> 32)), static_cast<std::uint32_t>(w)};
+    return {std::bit_cast<float>(static_cast<std::uint32_t>(w >> 32)),
+            static_cast<std::uint32_t>(w)};
   }
   std::uint64_t pack() const {
     return (std::uint64_t{std::bit_cast<std::uint32_t>(raw)} << 32) | lap;
   }
 };
 
-// [ lap : 16 | written : 24 | committed : 24 ] for each block, stored by its holder: rows of that lap so
-// far (the lap's low bits), and committed rows of any lap.
+// [ lap : 16 | written : 24 | committed : 24 ] for each block, stored by its holder: rows of that
+// lap so far (the lap's low bits), and committed rows of any lap.
 struct Fill {
   std::uint16_t lap;
   std::uint32_t written;
@@ -122,7 +126,8 @@ struct Fill {
   }
 };
 
-// -------------------------------------------------------------------------------------------- header
+// --------------------------------------------------------------------------------------------
+// header
 struct Settings {
   std::uint64_t capacity;
   std::uint64_t block_rows;
@@ -191,8 +196,8 @@ static_assert(std::is_trivially_copyable_v<Settings> && std::is_trivially_copyab
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-// ---------------------------------------------------------------------------------------- the layout
-// Where one column lies: address(row) = segment + base + row * stride.
+// ---------------------------------------------------------------------------------------- the
+// layout Where one column lies: address(row) = segment + base + row * stride.
 struct ColumnPlace {
   std::size_t base;
   std::size_t stride;
@@ -212,9 +217,10 @@ struct Layout {
   std::size_t weights_at;
   std::size_t sums_at;
   std::size_t lows_at;
+  std::size_t words_at;  // row words lie word_stride apart: in the records, or by themselves
+  std::size_t word_stride;
   std::size_t records_at;
   std::size_t record_stride;
-  std::size_t record_bytes;  // of the stride, what holds something
   std::vector<ColumnPlace> places;
   std::size_t total_bytes;
   std::size_t row_bytes;  // raw data of one row

@@ -35,7 +35,8 @@ void initialise(std::byte* base, const Layout& layout, float alpha) {
   header->settings = layout.settings;
   header->checksum = header_checksum(*header, columns);
   header->counters.alpha_bits.store(std::bit_cast<std::uint32_t>(alpha), std::memory_order_relaxed);
-  header->counters.max_raw_bits.store(std::bit_cast<std::uint32_t>(1.0F), std::memory_order_relaxed);
+  header->counters.max_raw_bits.store(std::bit_cast<std::uint32_t>(1.0F),
+                                      std::memory_order_relaxed);
 }
 
 }  // namespace

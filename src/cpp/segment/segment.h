@@ -30,13 +30,20 @@ class Segment {
   Counters& counters() const { return at<Header>(0)->counters; }
   Owner* owners() const { return at<Owner>(layout_.owners_at); }
   Block* blocks() const { return at<Block>(layout_.blocks_at); }
-  std::atomic<std::uint64_t>* fills() const { return at<std::atomic<std::uint64_t>>(layout_.fills_at); }
+  std::atomic<std::uint64_t>* fills() const {
+    return at<std::atomic<std::uint64_t>>(layout_.fills_at);
+  }
   std::atomic<std::uint64_t>* priorities() const {
     return at<std::atomic<std::uint64_t>>(layout_.priorities_at);
   }
   std::atomic<float>* weights() const { return at<std::atomic<float>>(layout_.weights_at); }
-  std::atomic<std::uint64_t>* sums() const { return at<std::atomic<std::uint64_t>>(layout_.sums_at); }
-  std::atomic<std::uint64_t>* lows() const { return at<std::atomic<std::uint64_t>>(layout_.lows_at); }
+  std::atomic<std::uint64_t>* sums() const {
+    return at<std::atomic<std::uint64_t>>(layout_.sums_at);
+  }
+  std::atomic<std::uint64_t>* lows() const {
+    return at<std::atomic<std::uint64_t>>(layout_.lows_at);
+  }
+  std::byte* words() const { return base() + layout_.words_at; }
   std::byte* records() const { return base() + layout_.records_at; }
 
   // Bytes of physical memory behind the segment now.
