@@ -149,6 +149,25 @@ def test_rule_23_no_row_is_torn_under_concurrent_add_and_sample(
     assert_whole(buffer.latest(capacity))
 
 
+def test_rule_23_no_row_is_torn_when_row_words_lie_apart_from_their_records() -> None:
+    """130 bytes: with the word inside, padding would be more than a tenth of the row."""
+    buffer = ReplayBuffer(BufferConfig(5), schema={"x": Column((65,), "uint16")}, seed=0)
+    buffer.add(np.full(65, 1, np.uint16))
+
+    def write() -> None:
+        for k in range(2, 12_000):
+            buffer.add(np.full(65, k, np.uint16))
+
+    def read() -> None:
+        x = buffer.sample(2_000)["x"]
+        assert (x[:, :1] > 0).all(), "a row was read before it was written"
+        assert (x == x[:, :1]).all(), "a torn row"
+
+    race = Race(writers=1)
+    run(race.writer(write), race.reader(read), race.reader(read))
+    assert buffer.latest(1)["x"].tolist() == [[11_999] * 65]
+
+
 def test_rule_23_no_row_is_torn_when_batches_are_added() -> None:
     width = BOTH
     columns = zip(*(checked_row(k, width) for k in range(1, 41)), strict=True)
