@@ -51,10 +51,14 @@ def test_rule_08_a_late_update_does_not_hit_the_row_that_came_after(strategy: st
 @WEIGHTED
 def test_rule_09_sampling_changes_nothing(strategy: str, cer: bool) -> None:
     """Bug: drawing zeroed leaves, set flags or handed out views of the storage."""
-    buffer = make(50, strategy, cer=cer)
+    buffer = make(50, strategy, cer=cer, weights="none")
     fill(buffer, np.random.default_rng(9).random(70))
     ids = live_ids(buffer)
     rows, raws = buffer.get(ids), buffer.priorities(ids)
+    first = buffer.sample(500)
+    weights = dict(
+        zip(first["indices"], first["weights"], strict=True)
+    )  # say what leaves there are
     facts = (buffer.total_priority, buffer.max_priority, len(buffer), buffer.alpha)
     out = buffer.sample(32)
     for _ in range(300):
@@ -66,6 +70,10 @@ def test_rule_09_sampling_changes_nothing(strategy: str, cer: bool) -> None:
     assert np.array_equal(buffer.get(ids)["x"], rows["x"])
     assert np.array_equal(buffer.priorities(ids), raws)
     assert (buffer.total_priority, buffer.max_priority, len(buffer), buffer.alpha) == facts
+    last = buffer.sample(500)
+    assert all(
+        weights.get(i, w) == w for i, w in zip(last["indices"], last["weights"], strict=True)
+    )
 
 
 @WEIGHTED
