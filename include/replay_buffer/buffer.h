@@ -32,33 +32,35 @@ struct Transition {
   float reward = 0;
   Observation next_observation{};
   bool done = false;
-  // Raw priority. Given to add(): below 0 means "the largest so far". In a batch: the row's own.
+  // Raw priority. Given to add(): below 0 means "the largest so far". In a batch: the row's own,
+  // NaN when the row was overwritten meanwhile.
   float priority = -1;
 };
 
 namespace detail {
 
+// How a type is stored: a number as itself, an array as its elements, a struct as whole words of
+// its alignment, so that it can be read in place.
 template <typename T>
 struct ElementOf {
   static constexpr bool kNumber = std::is_arithmetic_v<T>;
+  static_assert(alignof(T) <= 8, "rows are aligned to 8 bytes");
+  static constexpr std::size_t kWidth = kNumber ? sizeof(T) : alignof(T);
+
   static constexpr DType dtype() {
-    if constexpr (std::is_same_v<T, bool>)
+    if constexpr (std::is_same_v<T, bool>) {
       return DType::kBool;
-    else if constexpr (std::is_floating_point_v<T>)
-      return sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64;
-    else if constexpr (!std::is_arithmetic_v<T>)
-      return DType::kUInt8;
-    else if constexpr (sizeof(T) == 1)
-      return std::is_signed_v<T> ? DType::kInt8 : DType::kUInt8;
-    else if constexpr (sizeof(T) == 2)
-      return std::is_signed_v<T> ? DType::kInt16 : DType::kUInt16;
-    else if constexpr (sizeof(T) == 4)
-      return std::is_signed_v<T> ? DType::kInt32 : DType::kUInt32;
-    else
-      return std::is_signed_v<T> ? DType::kInt64 : DType::kUInt64;
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return kWidth == 4 ? DType::kFloat32 : DType::kFloat64;
+    } else {
+      constexpr DType kSigned[] = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
+      constexpr DType kUnsigned[] = {DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
+      constexpr std::size_t kLog = kWidth == 1 ? 0 : kWidth == 2 ? 1 : kWidth == 4 ? 2 : 3;
+      return std::is_signed_v<T> ? kSigned[kLog] : kUnsigned[kLog];
+    }
   }
   static void shape(std::vector<std::uint64_t>& dims) {
-    if constexpr (!kNumber) dims.push_back(sizeof(T));  // a struct is stored as its bytes
+    if constexpr (!kNumber) dims.push_back(sizeof(T) / kWidth);
   }
 };
 

@@ -1,8 +1,8 @@
 """The replay buffer.
 
-The hot calls (`add`, `add_batch`, `sample`, `update_priorities`) are methods of the C++ class this one
-derives from. They handle values that are already what the columns store; everything else comes here,
-to a `_slow_` method that converts what can be converted and names what cannot.
+The hot calls (`add`, `add_batch`, `sample`, `update_priorities`) are methods of the C++ class this
+one derives from. They handle values that are already what the columns store; everything else comes
+here, to a `_slow_` method that converts what can be converted and names what cannot.
 
 Thread safety: every method may be called by any number of threads at once.
 """
@@ -36,9 +36,9 @@ Ids = npt.NDArray[np.int64]
 class ReplayBuffer(_core.Buffer):
     """A ring of rows that environments write and learners sample.
 
-    Columns are given by `schema`, or settled by the first `add` together with what is said here: a
-    scalar integer action is discrete (below `action_dim`), a vector is continuous, uint8 frames stay
-    uint8, float64 becomes float32 unless a dtype is asked for.
+    Columns are given by `schema`, or settled by the first `add` together with what is said here:
+    a scalar integer action is discrete (below `action_dim`), a vector is continuous, uint8 frames
+    stay uint8, float64 becomes float32 unless a dtype is asked for.
 
     `seed` makes the batches repeatable: the same seed and content give the same batches.
     """
@@ -130,7 +130,8 @@ class ReplayBuffer(_core.Buffer):
         if self._closed:
             return "<ReplayBuffer, closed>"
         columns = str(self._schema) if self._schema is not None else "columns not settled"
-        return f"<ReplayBuffer {self.size:,}/{self.capacity:,} rows, {self._config.strategy}: {columns}>"
+        rows = f"{self.size:,}/{self.capacity:,} rows"
+        return f"<ReplayBuffer {rows}, {self._config.strategy}: {columns}>"
 
     # ----------------------------------------------------------------------------------- reading
 
@@ -226,7 +227,7 @@ class ReplayBuffer(_core.Buffer):
     def alpha(self) -> float:
         """The priority exponent. Setting it recomputes every row's weight from its raw priority."""
         self._check_weighted()
-        return self._alpha() if self._settled() else self._config.alpha
+        return self._config.alpha
 
     @alpha.setter
     def alpha(self, value: float) -> None:
@@ -413,7 +414,7 @@ def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> N
             )
         if not (array.flags.carray and array.dtype.isnative):
             raise SchemaMismatch(
-                f"out: column {path!r} must be C-contiguous, aligned, writable and in native byte order"
+                f"out: column {path!r} must be C-contiguous, aligned, writable and in native order"
             )
 
 

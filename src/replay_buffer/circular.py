@@ -15,8 +15,8 @@ from .schema import Column, Schema
 class SharedCircularBuffer:
     """Transitions (state, action, reward, next_state, done) in a ring of fixed size.
 
-    States are float64 of `state_dim`, actions int64, rewards float64, dones bool. When the buffer is
-    full the oldest transition is overwritten. Batches are dicts of Python lists.
+    States are float64 of `state_dim`, actions int64, rewards float64, dones bool. When the buffer
+    is full the oldest transition is overwritten. Batches are dicts of Python lists.
     """
 
     def __init__(self, capacity: int, state_dim: int) -> None:
@@ -41,7 +41,7 @@ class SharedCircularBuffer:
         size = len(self)
         if size == 0:
             raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
-        positions = np.random.RandomState(seed).randint(0, size, size=batch_size)  # noqa: NPY002
+        positions = np.random.RandomState(seed).randint(0, size, size=batch_size)
         while True:
             newest = int(self._buffer._latest_ids(1)[0])
             try:

@@ -40,15 +40,15 @@ class BufferConfig:
     capacity            rows kept; older ones are overwritten
     strategy            how `sample` draws:
                         "uniform"
-                        "prioritized"          proportional: P(i) = (p + epsilon)^alpha / sum, stratified
+                        "prioritized"          P(i) proportional to (p + epsilon)^alpha, stratified
                         "rank"                 P(i) proportional to 1 / rank(i)^alpha
                         "without_replacement"  every stored row once, then again in another order
                         "fifo"                 a queue: each row at most `max_times_sampled` times
                         "lifo"                 the newest rows, newest first
     alpha, epsilon      priority exponent, and what is added to every priority before it
     beta                importance-weight exponent: a number, or a schedule such as LinearSchedule
-    weights             (N P(i))^-beta scaled so that the largest of the "batch" is 1, or the largest
-                        any stored row could have ("global"), or not at all ("none")
+    weights             (N P(i))^-beta scaled so that the largest of the "batch" is 1, or the
+                        largest any stored row could have ("global"), or not at all ("none")
     cer                 the newest row is the first of every batch (combined experience replay)
     block_rows          rows a writer takes at a time; chosen from the capacity when None
     """

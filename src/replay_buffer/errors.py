@@ -7,7 +7,7 @@ ReplayBufferError
 ├── RowGone             a row id names a row that is no longer there        (also a LookupError)
 ├── Closed              the buffer or writer was closed
 ├── ReadOnly            a write through a read-only handle
-├── NotFound            no segment at that location                         (also a FileNotFoundError)
+├── NotFound            no segment at that location                       (also a FileNotFoundError)
 ├── AlreadyExists       a segment is already at that location               (also a FileExistsError)
 ├── Corrupt             a segment or file fails its own checks
 ├── Incompatible        made by another format version

@@ -1,7 +1,7 @@
 """What a row is made of: named, typed columns; and bringing values into their shape.
 
-A schema maps names to columns, or to dicts of columns (nested observations). Inside, a nested column
-is known by its path: "obs/pixels".
+A schema maps names to columns, or to dicts of columns (nested observations). Inside, a nested
+column is known by its path: "obs/pixels".
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
         raise InvalidArgument(f"{name}: {dtype!r} is not a dtype of numbers")
     if found.name not in DTYPES:
         raise InvalidArgument(f"{name} must be one of {', '.join(DTYPES)}, not {found.name}")
-    return found.newbyteorder("=")
+    native: np.dtype[Any] = found.newbyteorder("=")
+    return native
 
 
 def _copied(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,6 +188,8 @@ def plain_array(path: str, value: Any) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
+    if np.ma.is_masked(value):
+        raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise SchemaMismatch(
             f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"

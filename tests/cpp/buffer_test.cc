@@ -13,6 +13,7 @@
 namespace replay_buffer {
 namespace {
 
+using testing::apart_schema;
 using testing::code_of;
 using testing::config_of;
 using testing::count_from;
@@ -37,7 +38,7 @@ TEST(Buffer, SizeGrowsToTheCapacity) {
 }
 
 TEST(Buffer, GivesRowsByIdAndMarksThoseThatAreGone) {
-  for (const Schema& schema : {small_schema(), large_schema(3000)}) {
+  for (const Schema& schema : {small_schema(), apart_schema(), large_schema(3000)}) {
     NumberedBuffer b(config_of(10), schema);
     b.add(25);
     const std::vector<std::int64_t> ids = {24, 15, 14, 25, -1, 20, 1'000'000, 15};

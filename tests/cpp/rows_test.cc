@@ -11,6 +11,7 @@
 namespace replay_buffer {
 namespace {
 
+using testing::apart_schema;
 using testing::config_of;
 using testing::Countdown;
 using testing::crowd;
@@ -39,7 +40,7 @@ bool read(const Rows& rows, std::size_t slot, NumberedRows& out, std::size_t at 
 }
 
 TEST(Rows, GivesBackWhatWasWrittenAndTouchesNoNeighbour) {
-  for (const Schema& schema : {small_schema(), large_schema(5000)}) {
+  for (const Schema& schema : {small_schema(), apart_schema(), large_schema(5000)}) {
     const auto segment = Segment::create_heap(config_of(5), schema);
     const Rows rows(*segment);
     NumberedRows in(schema, 5);
@@ -128,8 +129,12 @@ void expect_never_torn(const Schema& schema, std::size_t slots, std::size_t writ
 
 TEST(Rows, ReadersNeverSeeATornRecord) { expect_never_torn(small_schema(), 3, rounds(3'000'000)); }
 
+TEST(Rows, ReadersNeverSeeATornRecordWhoseWordIsApart) {
+  expect_never_torn(apart_schema(), 3, rounds(1'000'000));
+}
+
 TEST(Rows, ReadersNeverSeeATornLargeColumn) {
-  expect_never_torn(large_schema(2000), 2, rounds(600'000));
+  expect_never_torn(large_schema(1500), 2, rounds(200'000));
 }
 
 TEST(Rows, ReadersNeverSeeATornRowOfMostlyWords) {

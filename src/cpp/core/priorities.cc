@@ -29,6 +29,7 @@ Priorities::Priorities(const Segment& segment)
       capacity_(segment.layout().settings.capacity),
       block_rows_(segment.layout().settings.block_rows),
       block_count_(segment.layout().block_count),
+      blocks_(segment.blocks()),
       fills_(segment.fills()),
       epsilon_(segment.layout().settings.epsilon) {}
 
@@ -41,9 +42,10 @@ float Priorities::alpha() const {
 }
 
 float Priorities::raw_of(std::int64_t id) const {
+  if (never_given(id)) return std::numeric_limits<float>::quiet_NaN();
   const auto number = static_cast<std::uint64_t>(id);
-  const bool there = !never_given(id) && of(number % capacity_).lap == number / capacity_ + 1;
-  return there ? of(number % capacity_).raw : std::numeric_limits<float>::quiet_NaN();
+  const PriorityWord word = of(number % capacity_);
+  return word.lap == number / capacity_ + 1 ? word.raw : std::numeric_limits<float>::quiet_NaN();
 }
 
 float Priorities::weigh(PriorityWord word, float alpha) const {
@@ -55,16 +57,15 @@ float Priorities::weigh(PriorityWord word, float alpha) const {
 }
 
 // Recomputes a leaf from its word. Whoever stores a leaf looks again afterwards and repeats until
-// what it stored follows from what is there, so of several at once the last one is right.
+// what it stored follows from what is there. All of these are sequentially consistent: of several
+// at once, the one whose store comes last has then seen the last word and the last alpha.
 void Priorities::refresh_leaf(std::size_t slot) const {
-  std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
+  std::uint64_t seen = words_[slot].load(std::memory_order_seq_cst);
   for (;;) {
-    const float exponent = alpha();
-    tree_.store(slot, weigh(PriorityWord::unpack(seen), exponent));
-    std::atomic_thread_fence(
-        std::memory_order_seq_cst);  // the leaf is stored before the word is read
-    const std::uint64_t now = words_[slot].load(std::memory_order_acquire);
-    if (now == seen && alpha() == exponent) return;
+    const std::uint32_t exponent = counters_.alpha_bits.load(std::memory_order_seq_cst);
+    tree_.store(slot, weigh(PriorityWord::unpack(seen), std::bit_cast<float>(exponent)));
+    const std::uint64_t now = words_[slot].load(std::memory_order_seq_cst);
+    if (now == seen && counters_.alpha_bits.load(std::memory_order_seq_cst) == exponent) return;
     seen = now;
   }
 }
@@ -79,7 +80,7 @@ void Priorities::raise_max(float raw) const {
 
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   raise_max(raw);
-  words_[slot].store(PriorityWord{raw, lap}.pack(), std::memory_order_release);
+  words_[slot].store(PriorityWord{raw, lap}.pack(), std::memory_order_seq_cst);
   refresh_leaf(slot);
 }
 
@@ -92,7 +93,7 @@ bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next
   std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
   do {
     if (PriorityWord::unpack(seen).lap != lap) return false;
-  } while (!words_[slot].compare_exchange_weak(seen, next.pack(), std::memory_order_acq_rel));
+  } while (!words_[slot].compare_exchange_weak(seen, next.pack(), std::memory_order_seq_cst));
   refresh_leaf(slot);
   return true;
 }
@@ -108,8 +109,10 @@ bool Priorities::never_given(std::int64_t id) const {
   const std::uint32_t held = of(slot).lap;
   if (held != kGone) return lap > held;
   // Cleared: then how far the block is written tells.
+  const std::uint32_t at =
+      BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).lap;
   const Fill fill = Fill::unpack(fills_[block].load(std::memory_order_acquire));
-  return fill.lap == static_cast<std::uint16_t>(lap) && slot % block_rows_ >= fill.written;
+  return lap > at || (lap == at && slot % block_rows_ >= fill.written_in(at));
 }
 
 void Priorities::check(std::span<const std::int64_t> ids, std::span<const float> raws) const {

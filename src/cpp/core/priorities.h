@@ -70,6 +70,7 @@ class Priorities {
   std::size_t capacity_;
   std::size_t block_rows_;
   std::size_t block_count_;
+  const Block* blocks_;
   const std::atomic<std::uint64_t>* fills_;
   float epsilon_;
 };

@@ -6,13 +6,12 @@
 // are this handle's own.
 #include <bit>
 #include <cstdint>
-#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "core/guarded.h"
 #include "core/sampler.h"
-#include "os/thread_lock.h"
 
 namespace replay_buffer {
 namespace {
@@ -65,37 +64,42 @@ class Permutation {
   std::uint64_t keys_[6] = {};
 };
 
+// How far the present epoch has come.
+struct Walk {
+  Permutation order;
+  std::size_t at = 0;
+  std::uint64_t era = 0;
+};
+
 class EpochSampler final : public Sampler {
  public:
   explicit EpochSampler(const Ring& ring) : ring_(ring) {}
 
   Mass draw(Random& random, std::span<Pick> picks) override {
-    const std::lock_guard guard(lock_);
-    for (Pick& pick : picks) {
-      if (!next(random, pick)) throw_not_enough(picks.size(), 0);
-    }
+    walk_.with([&](Walk& walk) {
+      for (Pick& pick : picks) {
+        if (!next(walk, random, pick)) throw_not_enough(picks.size(), 0);
+      }
+    });
     return {};
   }
 
   bool redraw(Random& random, Pick& pick, unsigned) override {
-    const std::lock_guard guard(lock_);
-    return next(random, pick);
+    return walk_.with([&](Walk& walk) { return next(walk, random, pick); });
   }
 
  private:
   // The next committed row of the walk. False when a whole epoch holds none.
-  bool next(Random& random, Pick& pick) {
+  bool next(Walk& walk, Random& random, Pick& pick) const {
     for (int begun = 0; begun < 2;) {
       const std::uint64_t era = ring_.blocks.era();
-      if (at_ == walk_.size() || era_ != era) {
-        walk_ = Permutation(ring_.blocks.used_slots(), Random(random.next(), 0));
-        at_ = 0;
-        era_ = era;
+      if (walk.at == walk.order.size() || walk.era != era) {
+        walk = {Permutation(ring_.blocks.used_slots(), Random(random.next(), 0)), 0, era};
         ++begun;
-        if (walk_.size() == 0) return false;
+        if (walk.order.size() == 0) return false;
       }
-      while (at_ < walk_.size()) {
-        const std::size_t slot = walk_(at_++);
+      while (walk.at < walk.order.size()) {
+        const std::size_t slot = walk.order(walk.at++);
         if (row_committed(ring_.rows.word(slot).load(std::memory_order_acquire))) {
           pick = {slot, 0, 1};
           return true;
@@ -106,10 +110,7 @@ class EpochSampler final : public Sampler {
   }
 
   const Ring& ring_;
-  os::SpinLock lock_;  // protects what follows
-  Permutation walk_;
-  std::size_t at_ = 0;
-  std::uint64_t era_ = 0;
+  Guarded<Walk> walk_;
 };
 
 }  // namespace

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
 #include <vector>
 
+#include "core/guarded.h"
 #include "core/sampler.h"
-#include "os/thread_lock.h"
 
 namespace replay_buffer {
 namespace {
@@ -36,47 +35,61 @@ void sort_by_key(std::vector<Ranked>& rows) {
   }
 }
 
+// The rows by rank, as of the last sorting.
+struct Order {
+  std::vector<Ranked> rows;
+  std::vector<double> upto;          // the mass of all ranks up to and with this one
+  std::vector<std::size_t> rank_of;  // by slot; rows.size() is none; kept for mass_of() only
+  std::uint64_t changes = 0;
+  std::uint64_t era = 0;
+  float alpha = -1;
+
+  double mass(std::size_t rank) const {
+    return std::pow(static_cast<double>(rank + 1), -static_cast<double>(alpha));
+  }
+};
+
 class RankSampler final : public Sampler {
  public:
   explicit RankSampler(const Ring& ring) : ring_(ring), priorities_(*ring.priorities) {}
 
   Mass draw(Random& random, std::span<Pick> picks) override {
-    const std::lock_guard guard(lock_);
-    if (out_of_date()) sort();
-    if (order_.empty()) throw_not_enough(picks.size(), 0);
-    const double width = 1.0 / static_cast<double>(picks.size());
-    for (std::size_t i = 0; i < picks.size(); ++i) {
-      picks[i] = choose((static_cast<double>(i) + random.unit()) * width);
-    }
-    return {upto_.back(), mass(order_.size() - 1)};
+    return order_.with([&](Order& order) -> Mass {
+      if (out_of_date(order)) sort(order);
+      if (order.rows.empty()) throw_not_enough(picks.size(), 0);
+      const double width = 1.0 / static_cast<double>(picks.size());
+      for (std::size_t i = 0; i < picks.size(); ++i) {
+        picks[i] = choose(order, (static_cast<double>(i) + random.unit()) * width);
+      }
+      return {order.upto.back(), order.mass(order.rows.size() - 1)};
+    });
   }
 
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
     constexpr unsigned kGuesses = 8;
-    const std::lock_guard guard(lock_);
-    if (attempt % kGuesses == 0) sort();  // many of the ranked rows are gone
-    if (order_.empty()) return false;
-    pick = choose(random.unit());
-    return true;
+    return order_.with([&](Order& order) {
+      if (attempt % kGuesses == 0) sort(order);  // many of the ranked rows are gone
+      if (order.rows.empty()) return false;
+      pick = choose(order, random.unit());
+      return true;
+    });
   }
 
   float mass_of(std::size_t slot) override {
-    const std::lock_guard guard(lock_);
-    const bool ranked = slot < rank_of_.size() && rank_of_[slot] < order_.size();
-    return static_cast<float>(mass(ranked ? rank_of_[slot] : order_.size() - 1));
+    return order_.with([&](Order& order) {
+      const std::size_t last = order.rows.size() - 1;
+      const bool ranked = slot < order.rank_of.size() && order.rank_of[slot] <= last;
+      return static_cast<float>(order.mass(ranked ? order.rank_of[slot] : last));
+    });
   }
 
  private:
-  double mass(std::size_t rank) const {
-    return std::pow(static_cast<double>(rank + 1), -static_cast<double>(alpha_));
-  }
-
-  Pick choose(double fraction) const {
-    const auto at = std::upper_bound(upto_.begin(), upto_.end(), fraction * upto_.back());
-    const std::size_t rank =
-        std::min<std::size_t>(static_cast<std::size_t>(at - upto_.begin()), order_.size() - 1);
-    const std::size_t slot = order_[rank].slot;
-    return {slot, priorities_.of(slot).lap, static_cast<float>(mass(rank))};
+  Pick choose(const Order& order, double fraction) const {
+    const std::vector<double>& upto = order.upto;
+    const auto at = std::upper_bound(upto.begin(), upto.end(), fraction * upto.back());
+    const auto rank = std::min(static_cast<std::size_t>(at - upto.begin()), upto.size() - 1);
+    const std::size_t slot = order.rows[rank].slot;
+    return {slot, priorities_.of(slot).lap, static_cast<float>(order.mass(rank))};
   }
 
   std::uint64_t changes() const {
@@ -84,39 +97,37 @@ class RankSampler final : public Sampler {
            ring_.counters().updates_applied.load(std::memory_order_relaxed);
   }
 
-  bool out_of_date() const {
-    return alpha_ != priorities_.alpha() || era_ != ring_.blocks.era() ||
-           changes() - sorted_at_ >= std::max<std::uint64_t>(1, order_.size() / 100);
+  bool out_of_date(const Order& order) const {
+    return order.alpha != priorities_.alpha() || order.era != ring_.blocks.era() ||
+           changes() - order.changes >= std::max<std::uint64_t>(1, order.rows.size() / 100);
   }
 
-  void sort() {
-    sorted_at_ = changes();
-    era_ = ring_.blocks.era();
-    alpha_ = priorities_.alpha();
-    order_.clear();
+  void sort(Order& order) const {
+    order.changes = changes();
+    order.era = ring_.blocks.era();
+    order.alpha = priorities_.alpha();
+    order.rows.clear();
     const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
       if (!row_committed(ring_.rows.word(slot).load(std::memory_order_relaxed))) continue;
-      order_.push_back({std::bit_cast<std::uint32_t>(priorities_.of(slot).raw + 0.0F), slot});
+      order.rows.push_back({std::bit_cast<std::uint32_t>(priorities_.of(slot).raw + 0.0F), slot});
     }
-    sort_by_key(order_);
-    upto_.resize(order_.size());
+    sort_by_key(order.rows);
+    order.upto.resize(order.rows.size());
     double sum = 0;
-    for (std::size_t rank = 0; rank < order_.size(); ++rank) upto_[rank] = sum += mass(rank);
+    for (std::size_t rank = 0; rank < order.rows.size(); ++rank) {
+      order.upto[rank] = sum += order.mass(rank);
+    }
     if (ring_.settings().cer == 0) return;
-    rank_of_.assign(used, order_.size());
-    for (std::size_t rank = 0; rank < order_.size(); ++rank) rank_of_[order_[rank].slot] = rank;
+    order.rank_of.assign(used, order.rows.size());
+    for (std::size_t rank = 0; rank < order.rows.size(); ++rank) {
+      order.rank_of[order.rows[rank].slot] = rank;
+    }
   }
 
   const Ring& ring_;
   const Priorities& priorities_;
-  os::SpinLock lock_;  // protects what follows
-  std::vector<Ranked> order_;
-  std::vector<std::size_t> rank_of_;  // by slot, for mass_of(); order_.size() is none
-  std::vector<double> upto_;          // the mass of all ranks up to and with this one
-  std::uint64_t sorted_at_ = 0;
-  std::uint64_t era_ = 0;
-  float alpha_ = -1;
+  Guarded<Order> order_;
 };
 
 }  // namespace

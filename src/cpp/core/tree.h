@@ -33,7 +33,7 @@ class Tree {
   // REQUIRES: a value >= 0 and finite.
   float leaf(std::size_t i) const { return leaves_[i].load(std::memory_order_acquire); }
   void store(std::size_t i, float value) const {
-    leaves_[i].store(value, std::memory_order_release);
+    leaves_[i].store(value, std::memory_order_seq_cst);  // see Priorities::refresh_leaf
   }
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t leaf) const {
     os::prefetch_write(leaves_ + leaf);

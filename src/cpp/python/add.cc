@@ -1,4 +1,5 @@
 // add and add_batch: values that are already what the columns store go straight into the ring.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -57,16 +58,31 @@ bool read_rows(const Handle& handle, const Field& field, PyObject* value, Source
   return true;
 }
 
-// Whether the call has one positional value per field and no keyword but, perhaps, priority.
-bool plain_call(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                PyObject*& priority) {
-  priority = nullptr;
-  if (!handle.buffer || nargs != static_cast<Py_ssize_t>(handle.fields.size())) return false;
-  if (kwnames == nullptr) return true;
-  if (PyTuple_GET_SIZE(kwnames) != 1 || PyTuple_GET_ITEM(kwnames, 0) != names.priority)
-    return false;
-  priority = args[nargs];
-  return handle.weighted();
+// The values of a call by field, and its priority; false when a field is left open or a keyword is
+// not one of them. Keywords that Python code writes out are interned, so comparing pointers finds
+// them.
+bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nargs,
+                     PyObject* kwnames, PyObject** values, PyObject*& priority) {
+  const std::size_t fields = handle.fields.size();
+  const auto given = static_cast<std::size_t>(nargs);
+  if (!handle.buffer || given > fields) return false;
+  std::copy_n(args, given, values);
+  std::fill(values + given, values + fields, nullptr);
+  std::size_t filled = given;
+  const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t k = 0; k < keywords; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    if (name == names.priority && handle.weighted()) {
+      priority = args[nargs + k];
+      continue;
+    }
+    std::size_t i = given;
+    while (i < fields && handle.fields[i].key != name) ++i;
+    if (i == fields || values[i] != nullptr) return false;
+    values[i] = args[nargs + k];
+    ++filled;
+  }
+  return filled == fields;
 }
 
 void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
@@ -83,8 +99,9 @@ void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const
 
 PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) try {
   const Handle& handle = handle_of(self);
+  PyObject* values[kMaxColumns];
   PyObject* priority = nullptr;
-  if (plain_call(handle, args, nargs, kwnames, priority)) {
+  if (values_by_field(handle, args, nargs, kwnames, values, priority)) {
     Sources sources;
     Scratch scratch;
     float raw = 0;
@@ -94,7 +111,7 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
       if (good) raw = static_cast<float>(PyFloat_AS_DOUBLE(priority));
       good = good && raw >= 0 && std::isfinite(raw);
     }
-    if (good && read_row(handle, args, sources, scratch)) {
+    if (good && read_row(handle, values, sources, scratch)) {
       std::int64_t id = 0;
       add_rows(handle, 1, sources, priority != nullptr ? &raw : nullptr, &id);
       return PyLong_FromLongLong(id);
@@ -109,13 +126,14 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
 PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                        PyObject* kwnames) try {
   const Handle& handle = handle_of(self);
+  PyObject* values[kMaxColumns];
   PyObject* priority = nullptr;
-  if (plain_call(handle, args, nargs, kwnames, priority) && priority == nullptr) {
+  if (values_by_field(handle, args, nargs, kwnames, values, priority) && priority == nullptr) {
     Sources sources;
     npy_intp n = -1;
     bool good = true;
     for (std::size_t i = 0; good && i < handle.fields.size(); ++i) {
-      good = read_rows(handle, handle.fields[i], args[i], sources, n);
+      good = read_rows(handle, handle.fields[i], values[i], sources, n);
     }
     if (good && n > 0) {
       PyObject* ids = PyArray_SimpleNew(1, &n, NPY_INT64);

@@ -153,7 +153,6 @@ struct alignas(kLine) Counters {
   // Priorities: read by every add and update, written seldom. Floats as bits.
   alignas(kLine) std::atomic<std::uint32_t> alpha_bits;
   std::atomic<std::uint32_t> max_raw_bits;
-  std::atomic<std::uint64_t> alpha_version;
   alignas(kLine) std::atomic<std::uint64_t> updates_applied;
   std::atomic<std::uint64_t> updates_stale;
 };

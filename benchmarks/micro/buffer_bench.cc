@@ -1,0 +1,123 @@
+// add, sample and update_priorities of the typed C++ API, and of the core below it, which takes
+// many rows a call and fills plain arrays.
+#include <benchmark/benchmark.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "full_buffer.h"
+#include "replay_buffer/buffer.h"
+
+namespace replay_buffer::bench {
+namespace {
+
+constexpr SamplingStrategy kUniform = SamplingStrategy::kUniform;
+constexpr SamplingStrategy kPrioritized = SamplingStrategy::kPrioritized;
+using Typed = ReplayBuffer<Vector, std::int64_t>;
+using TypedPrioritized = PrioritizedReplayBuffer<Vector, std::int64_t>;
+
+template <typename Buffer>
+Buffer& full_typed() {
+  static Buffer buffer(config_of(kUniform, kRows));
+  if (!buffer.is_full()) {
+    const std::vector<float> raws = priorities(kRows);
+    for (std::size_t i = 0; i < kRows; ++i) buffer.add({.action = 1, .priority = raws[i]});
+  }
+  return buffer;
+}
+
+template <typename Buffer>
+void typed_add(benchmark::State& state, float priority) {
+  Buffer& buffer = full_typed<Buffer>();
+  typename Buffer::Row row{.action = 1, .priority = priority};
+  for (auto _ : state) benchmark::DoNotOptimize(buffer.add(row));
+  state.counters["target_ns"] = 100;
+}
+
+template <typename Buffer>
+void typed_sample(benchmark::State& state, std::size_t n, double target_ns) {
+  Buffer& buffer = full_typed<Buffer>();
+  for (auto _ : state) benchmark::DoNotOptimize(buffer.sample(n));
+  if (target_ns > 0) state.counters["target_ns"] = target_ns;
+}
+
+void typed_sample_into(benchmark::State& state, std::size_t n, double target_ns) {
+  Typed& buffer = full_typed<Typed>();
+  std::vector<Typed::Row> rows(n);
+  std::vector<std::int64_t> ids(n);
+  for (auto _ : state) {
+    buffer.sample(rows, ids);
+    benchmark::ClobberMemory();
+  }
+  if (target_ns > 0) state.counters["target_ns"] = target_ns;
+}
+
+void typed_update(benchmark::State& state, std::size_t n) {
+  constexpr std::size_t kBatches = 256;
+  auto& buffer = full_typed<TypedPrioritized>();
+  const std::vector<std::int64_t> ids = buffer.sample(kBatches * n).indices;
+  const std::vector<float> raws = priorities(kBatches * n + n, 2);
+  std::size_t at = 0;
+  for (auto _ : state) {
+    const std::span<const std::int64_t> some(ids.data() + at % kBatches * n, n);
+    buffer.update_priorities(some, {raws.data() + at % (kBatches - 5) * n, n});
+    ++at;
+  }
+  state.counters["target_ns"] = 100.0 * static_cast<double>(n);
+}
+
+void core_add(benchmark::State& state, SamplingStrategy strategy, std::size_t n) {
+  FullBuffer& full = full_vectors(strategy);
+  Columns rows(full.schema, n);
+  for (auto _ : state) full.buffer.add(n, rows.pointers.data(), nullptr, rows.ids.data());
+}
+
+void core_sample(benchmark::State& state, SamplingStrategy strategy, std::size_t n) {
+  FullBuffer& full = full_vectors(strategy);
+  Columns batch(full.schema, n);
+  for (auto _ : state) full.sample(batch);
+}
+
+void core_sample_frames(benchmark::State& state, std::size_t n) {
+  static FullBuffer full(kUniform, frames(), kFrames);
+  Columns batch(full.schema, n);
+  for (auto _ : state) full.sample(batch);
+}
+
+void register_typed() {
+  using benchmark::RegisterBenchmark;
+  RegisterBenchmark("typed: add, uniform", typed_add<Typed>, -1.0F);
+  RegisterBenchmark("typed: add, prioritized", typed_add<TypedPrioritized>, 0.5F);
+  RegisterBenchmark("typed: sample 32, uniform", typed_sample<Typed>, 32, 1000);
+  RegisterBenchmark("typed: sample 256, uniform", typed_sample<Typed>, 256, 0);
+  RegisterBenchmark("typed: sample 32 into spans, uniform", typed_sample_into, 32, 1000);
+  RegisterBenchmark("typed: sample 256 into spans, uniform", typed_sample_into, 256, 0);
+  RegisterBenchmark("typed: sample 32, prioritized", typed_sample<TypedPrioritized>, 32, 2000);
+  RegisterBenchmark("typed: sample 256, prioritized", typed_sample<TypedPrioritized>, 256, 0);
+  RegisterBenchmark("typed: update_priorities 32", typed_update, 32);
+}
+
+void register_core() {
+  using benchmark::RegisterBenchmark;
+  for (const auto& [kind, strategy] :
+       {std::pair("uniform", kUniform), std::pair("prioritized", kPrioritized)}) {
+    for (const std::size_t n : {1, 64}) {
+      const std::string name = "core: add " + std::to_string(n) + ", " + kind;
+      RegisterBenchmark(name.c_str(), core_add, strategy, n);
+    }
+    for (const std::size_t n : {32, 256}) {
+      const std::string name = "core: sample " + std::to_string(n) + ", " + kind;
+      RegisterBenchmark(name.c_str(), core_sample, strategy, n);
+    }
+  }
+  RegisterBenchmark("core: sample 32 of 84x84x4 frames", core_sample_frames, 32)->UseRealTime();
+}
+
+[[maybe_unused]] const bool registered = (register_typed(), register_core(), true);
+
+}  // namespace
+}  // namespace replay_buffer::bench
