@@ -95,6 +95,7 @@ bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) cons
   const std::uint64_t word = wanted_word(pick);
   if (word == 0) return false;
   if (!ring_.rows.read(pick.slot, word, batch.columns, at, batch.step)) return false;
+  if (!same_mass(pick)) return false;
   batch.ids[at] = static_cast<std::int64_t>(row_id(word));
   return true;
 }
@@ -109,9 +110,15 @@ void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_
 std::uint64_t Buffer::wanted_word(const Pick& pick) const {
   const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
   if (!row_committed(word)) return 0;
-  if (pick.lap == 0) return word;
+  if (pick.lap == Pick::kAny || pick.lap == Pick::kByMass) return word;
   return row_id(word) == (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot ? word
                                                                                            : 0;
+}
+
+// Whether a row that was drawn by its leaf still has it: else it was overwritten, or weighs
+// something else by now. To be asked after the row was copied.
+bool Buffer::same_mass(const Pick& pick) const {
+  return pick.lap != Pick::kByMass || ring_.priorities->tree().leaf(pick.slot) == pick.mass;
 }
 
 // Up to Rows::kGather picks, to places from `at` on: all words, all cells, all words again.

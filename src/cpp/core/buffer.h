@@ -66,6 +66,7 @@ class Buffer {
   void copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at);
   void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
   std::uint64_t wanted_word(const Pick& pick) const;
+  bool same_mass(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
   bool forget(std::size_t slot) const;
   void include_newest(std::span<Pick> picks) const;

@@ -31,6 +31,8 @@ Priorities::Priorities(const Segment& segment)
       block_count_(segment.layout().block_count),
       blocks_(segment.blocks()),
       fills_(segment.fills()),
+      row_words_(segment.words()),
+      row_word_stride_(segment.layout().word_stride),
       epsilon_(segment.layout().settings.epsilon) {}
 
 float Priorities::max_raw() const {
@@ -78,6 +80,14 @@ void Priorities::raise_max(float raw) const {
   }
 }
 
+// Plain stores: who copies a row written after this sees them, by the row's own release.
+void Priorities::retire(std::size_t slot) const {
+  const std::uint32_t lap = of(slot).lap;
+  if (lap == 0 || lap == kGone) return;
+  words_[slot].store(PriorityWord{0, kGone}.pack(), std::memory_order_relaxed);
+  tree_.clear_leaf(slot);
+}
+
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   raise_max(raw);
   words_[slot].store(PriorityWord{raw, lap}.pack(), std::memory_order_seq_cst);
@@ -108,7 +118,10 @@ bool Priorities::never_given(std::int64_t id) const {
     return true;
   const std::uint32_t held = of(slot).lap;
   if (held != kGone) return lap > held;
-  // Cleared: then how far the block is written tells.
+  // Cleared, or just written and not yet weighed: the row itself and its block tell.
+  const auto& row =
+      *reinterpret_cast<const std::atomic<std::uint64_t>*>(row_words_ + slot * row_word_stride_);
+  if (row_id(row.load(std::memory_order_acquire)) == number) return false;
   const std::uint32_t at =
       BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).lap;
   const Fill fill = Fill::unpack(fills_[block].load(std::memory_order_acquire));

@@ -42,7 +42,10 @@ class Priorities {
   // The raw priority of a row by id; NaN when the row is gone.
   float raw_of(std::int64_t id) const;
 
-  // Gives a freshly committed row its priority. Ancestors follow with tree().refresh_range().
+  // Around the writing of a row: retire() before, so that nobody draws the new row by the mass of
+  // the old one; commit() after, with the new row's priority. Ancestors follow with
+  // tree().refresh_range().
+  void retire(std::size_t slot) const;
   void commit(std::size_t slot, std::uint32_t lap, float raw) const;
   // Takes the priority of a row away that is gone; does nothing when the slot has another row by
   // now.
@@ -72,6 +75,8 @@ class Priorities {
   std::size_t block_count_;
   const Block* blocks_;
   const std::atomic<std::uint64_t>* fills_;
+  const std::byte* row_words_;
+  std::size_t row_word_stride_;
   float epsilon_;
 };
 

@@ -31,6 +31,7 @@ void add_older(const Ring& ring, std::uint64_t head, std::size_t n, std::vector<
   const Blocks& blocks = ring.blocks;
   const std::size_t found = rows.size();
   for (std::size_t b = 0; b < blocks.block_count(); ++b) {
+    if (blocks.fill(b).committed == 0) continue;
     // The last sequence number of this block before the head, and its lap.
     const std::uint64_t lap =
         head / blocks.block_count() + (b < head % blocks.block_count() ? 1 : 0);

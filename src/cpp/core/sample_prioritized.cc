@@ -49,7 +49,7 @@ class PrioritizedSampler final : public Sampler {
   Pick to_pick(std::uint64_t leaf) const {
     const float mass = leaf == Tree::kNone ? 0 : tree_.leaf(leaf);
     if (!(mass > 0)) return {0, Priorities::kGone, 0};
-    return {leaf, 0, mass};
+    return {leaf, Pick::kByMass, mass};
   }
 
   // Every priority is zero: all rows are equal.
@@ -57,7 +57,7 @@ class PrioritizedSampler final : public Sampler {
     const std::size_t used = ring_.blocks.used_slots();
     const std::size_t live = ring_.blocks.live_rows();
     if (live == 0) throw_not_enough(picks.size(), 0);
-    for (Pick& pick : picks) pick = {used == 0 ? 0 : random.below(used), 0, 1};
+    for (Pick& pick : picks) pick = {used == 0 ? 0 : random.below(used), Pick::kAny, 1};
     return {static_cast<double>(live), 1};
   }
 

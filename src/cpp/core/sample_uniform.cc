@@ -12,7 +12,7 @@ class UniformSampler final : public Sampler {
   Mass draw(Random& random, std::span<Pick> picks) override {
     const std::size_t used = ring_.blocks.used_slots();
     if (used == 0 && ring_.blocks.live_rows() == 0) throw_not_enough(picks.size(), 0);
-    for (Pick& pick : picks) pick = {used == 0 ? 0 : random.below(used), 0, 1};
+    for (Pick& pick : picks) pick = {used == 0 ? 0 : random.below(used), Pick::kAny, 1};
     return {};
   }
 

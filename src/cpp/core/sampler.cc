@@ -45,7 +45,7 @@ bool draw_by_count(const Ring& ring, Random& random, Pick& pick) {
     for (std::size_t slot = first; slot < first + blocks.rows_in(b); ++slot) {
       if (!row_committed(ring.rows.word(slot).load(std::memory_order_relaxed))) continue;
       if (rank-- == 0) {
-        pick = {slot, 0, pick.mass};
+        pick = {slot, Pick::kAny, pick.mass};
         return true;
       }
     }

@@ -18,8 +18,11 @@ namespace replay_buffer {
 
 // A chosen row.
 struct Pick {
+  static constexpr std::uint32_t kAny = 0;
+  static constexpr std::uint32_t kByMass = ~std::uint32_t{0} - 1;
+
   std::uint64_t slot;
-  std::uint32_t lap;  // 0: whichever committed row is there
+  std::uint32_t lap;  // of the row; or kAny; or kByMass: any whose leaf is still `mass`
   float mass;         // its share of the total, up to a factor common to the batch
 };
 

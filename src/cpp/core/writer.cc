@@ -22,11 +22,11 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   std::uint32_t fresh = 0;  // rows that take the place of none
   const float most = ring_.priorities && raws == nullptr ? ring_.priorities->max_raw() : 0;
   for (std::size_t i = 0; i < n; ++i) {
-    // The priority first: whoever sees the row may set it.
+    if (ring_.priorities) ring_.priorities->retire(first + i);
+    const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i);
     if (ring_.priorities) {
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
     }
-    const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i);
     if (!row_committed(before)) ++fresh;
     if (ids != nullptr) ids[from + i] = static_cast<std::int64_t>(first_id + i);
   }
