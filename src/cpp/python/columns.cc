@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "python/pool.h"
+
 namespace replay_buffer::python {
 namespace {
 
@@ -255,7 +257,9 @@ PyObject* new_values(const ColumnType& type, npy_intp n) {
   npy_intp shape[kMaxDimensions + 1];
   std::copy_n(type.shape, type.dimensions + 1, shape);
   shape[0] = n;
-  return PyArray_SimpleNew(type.dimensions + 1, shape, type.numpy_type);
+  const std::size_t bytes = static_cast<std::size_t>(n) * type.bytes;
+  if (bytes < kPooledBytes) return PyArray_SimpleNew(type.dimensions + 1, shape, type.numpy_type);
+  return new_pooled_array(type.dimensions + 1, shape, type.numpy_type, bytes);
 }
 
 }  // namespace replay_buffer::python
