@@ -31,11 +31,11 @@ Buffer& full_typed() {
 }
 
 template <typename Buffer>
-void typed_add(benchmark::State& state, float priority) {
+void typed_add(benchmark::State& state, float priority, double target_ns) {
   Buffer& buffer = full_typed<Buffer>();
   typename Buffer::Row row{.action = 1, .priority = priority};
   for (auto _ : state) benchmark::DoNotOptimize(buffer.add(row));
-  state.counters["target_ns"] = 100;
+  if (target_ns > 0) state.counters["target_ns"] = target_ns;
 }
 
 template <typename Buffer>
@@ -90,8 +90,8 @@ void core_sample_frames(benchmark::State& state, std::size_t n) {
 
 void register_typed() {
   using benchmark::RegisterBenchmark;
-  RegisterBenchmark("typed: add, uniform", typed_add<Typed>, -1.0F);
-  RegisterBenchmark("typed: add, prioritized", typed_add<TypedPrioritized>, 0.5F);
+  RegisterBenchmark("typed: add, uniform", typed_add<Typed>, -1.0F, 100);
+  RegisterBenchmark("typed: add, prioritized", typed_add<TypedPrioritized>, 0.5F, 0);
   RegisterBenchmark("typed: sample 32, uniform", typed_sample<Typed>, 32, 1000);
   RegisterBenchmark("typed: sample 256, uniform", typed_sample<Typed>, 256, 0);
   RegisterBenchmark("typed: sample 32 into spans, uniform", typed_sample_into, 32, 1000);

@@ -54,6 +54,7 @@ struct Columns {
     for (const Column& column : schema) memory.emplace_back(column.bytes() * n, std::byte{1});
     for (std::vector<std::byte>& column : memory) pointers.push_back(column.data());
   }
+  Columns(Columns&& other) = default;  // a copy would point at the columns of the original
 
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::byte*> pointers;

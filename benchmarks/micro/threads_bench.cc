@@ -1,6 +1,5 @@
 // Several writers and learners on one buffer: rows a second of all of them together, which more
-// threads than cores must not bring down. A call is one run of all threads, and its time means
-// nothing.
+// threads than cores must not bring down. The time is that of one run of all threads.
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -29,7 +28,7 @@ class Crowd {
 
   template <class Part>
   void join(std::atomic<std::uint64_t>& rows, Part part) {
-    threads_.emplace_back([this, &rows, part]() mutable {
+    threads_.emplace_back([this, &rows, part = std::move(part)]() mutable {
       start_.arrive_and_wait();
       std::uint64_t done = 0;
       while (!stop_.load(std::memory_order_relaxed)) done += part();
