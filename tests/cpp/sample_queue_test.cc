@@ -135,19 +135,20 @@ TEST(SampleFifo, ConsumersShareTheRowsOutSeveralTimes) { expect_shared_out(3, 10
 
 // A producer that never laps the consumers loses nothing, and the order is kept for each of them.
 TEST(SampleFifo, NothingIsLostBetweenAProducerAndConsumers) {
+  constexpr std::size_t kConsumers = 2;
   constexpr std::size_t kCapacity = 4096;
   const std::size_t rows = rounds(300'000);
   NumberedBuffer b(fifo(kCapacity));
   std::atomic<std::size_t> consumed{0};
+  // What was consumed when a consumer last asked: the row it is being given is no older.
+  std::atomic<std::size_t> asked[kConsumers] = {};
   std::atomic<std::size_t> disorder{0};
-  Countdown producing(1);
   std::mutex lock;
   std::map<std::int64_t, int> given;
-  crowd(3, [&](std::size_t me) {
-    if (me == 0) {
-      const Part part(producing);
+  crowd(1 + kConsumers, [&](std::size_t me) {
+    if (me == kConsumers) {
       while (b.numbers < rows) {
-        if (b.numbers - consumed.load() > kCapacity / 2) {
+        if (b.numbers > std::min(asked[0].load(), asked[1].load()) + kCapacity / 2) {
           std::this_thread::yield();
           continue;
         }
@@ -159,6 +160,7 @@ TEST(SampleFifo, NothingIsLostBetweenAProducerAndConsumers) {
     std::int64_t id = 0;
     std::vector<std::int64_t> mine;
     while (consumed.load() < rows) {
+      asked[me].store(consumed.load());
       try {
         b.buffer.sample({1, out.out(), &id, nullptr}, 0);
       } catch (const Error&) {
@@ -170,6 +172,7 @@ TEST(SampleFifo, NothingIsLostBetweenAProducerAndConsumers) {
       if (!out.whole(0, static_cast<std::uint64_t>(id))) disorder.fetch_add(1);
       mine.push_back(id);
     }
+    asked[me].store(rows);
     const std::lock_guard guard(lock);
     for (std::int64_t each : mine) ++given[each];
   });
