@@ -21,7 +21,7 @@ check:  ## formatting, lint and types, of Python and C++
 	scripts/check.sh
 
 bench:  ## micro-benchmarks, C++ then Python
-	scripts/venv.sh build
+	scripts/venv.sh build demo
 	scripts/build_python.sh
 	scripts/bench.sh
 

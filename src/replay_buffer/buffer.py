@@ -185,8 +185,9 @@ class ReplayBuffer(_core.Buffer):
 
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
-        self._closed = True
-        self._release()
+        with self._settling:
+            self._closed = True
+            self._release()
 
     def __enter__(self) -> ReplayBuffer:
         return self
@@ -279,6 +280,10 @@ class ReplayBuffer(_core.Buffer):
 
     # --------------------------------------------------------------------------------- internals
 
+    def _scheduled_beta(self, draws: int) -> float:
+        """The exponent of the next batch; called by `sample` when the config has a schedule."""
+        return self._config.beta(draws) if callable(self._config.beta) else self._config.beta
+
     def _use(self, schema: Schema) -> None:
         self._settle(schema.core_columns(), self._config.core_options(self._seed))
         self._schema = schema
@@ -297,6 +302,7 @@ class ReplayBuffer(_core.Buffer):
         if n == 0:
             return np.empty(0, np.int64)
         with self._settling:
+            self._check_open()
             if self._schema is None:
                 self._use(schema)
         if self._schema is not schema:  # another thread's first row came first
@@ -363,6 +369,8 @@ for _name in ("add", "add_batch", "sample", "update_priorities"):
 
 def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, Any]) -> Batch:
     """Positional values get the names of the fields; `done` is shorthand for terminated."""
+    if "done" in columns and "terminated" in columns:
+        raise SchemaMismatch("'done' is short for 'terminated': give one of them")
     if schema is not None:
         order = tuple(schema.fields)
         short_end = "terminated" in order and "truncated" in order

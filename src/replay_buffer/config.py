@@ -89,13 +89,13 @@ class BufferConfig:
 
     def core_options(self, seed: int) -> dict[str, Any]:
         """The same as the core takes it."""
-        schedule = self.beta if callable(self.beta) else None
+        scheduled = callable(self.beta)
         return {
             "capacity": self.capacity,
             "strategy": get_args(Strategy).index(self.strategy),
             "alpha": self.alpha,
-            "beta": 0.0 if schedule is not None else self.beta,
-            "beta_schedule": schedule,
+            "beta": 0.0 if scheduled else self.beta,
+            "scheduled": scheduled,
             "epsilon": self.epsilon,
             "weights": get_args(Weights).index(self.weights),
             "cer": bool(self.cer),

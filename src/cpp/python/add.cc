@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "python/errors.h"
 #include "python/handle.h"
@@ -85,6 +86,14 @@ bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nar
   return filled == fields;
 }
 
+// The priorities of n rows; false when there are none to be had as they are, or one is not allowed.
+bool read_priorities(PyObject* given, npy_intp n, std::vector<float>& raws) {
+  raws.resize(static_cast<std::size_t>(n));
+  return read_floats(given, n, raws.data()) && std::all_of(raws.begin(), raws.end(), [](float raw) {
+           return raw >= 0 && std::isfinite(raw);
+         });
+}
+
 void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
               std::int64_t* ids) {
   const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes;
@@ -111,7 +120,8 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
       if (good) raw = static_cast<float>(PyFloat_AS_DOUBLE(priority));
       good = good && raw >= 0 && std::isfinite(raw);
     }
-    if (good && read_row(handle, values, sources, scratch)) {
+    // Looking up the keys of a dict can run Python code, which may close the buffer.
+    if (good && read_row(handle, values, sources, scratch) && handle.buffer) {
       std::int64_t id = 0;
       add_rows(handle, 1, sources, priority != nullptr ? &raw : nullptr, &id);
       return PyLong_FromLongLong(id);
@@ -128,19 +138,22 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   const Handle& handle = handle_of(self);
   PyObject* values[kMaxColumns];
   PyObject* priority = nullptr;
-  if (values_by_field(handle, args, nargs, kwnames, values, priority) && priority == nullptr) {
+  if (values_by_field(handle, args, nargs, kwnames, values, priority)) {
     Sources sources;
     npy_intp n = -1;
     bool good = true;
     for (std::size_t i = 0; good && i < handle.fields.size(); ++i) {
       good = read_rows(handle, handle.fields[i], values[i], sources, n);
     }
-    if (good && n > 0) {
+    std::vector<float> raws;
+    good = good && n > 0 && (priority == nullptr || read_priorities(priority, n, raws));
+    if (good && handle.buffer) {
       PyObject* ids = PyArray_SimpleNew(1, &n, NPY_INT64);
       if (ids == nullptr) return nullptr;
       auto* out = static_cast<std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids)));
       try {
-        add_rows(handle, static_cast<std::size_t>(n), sources, nullptr, out);
+        add_rows(handle, static_cast<std::size_t>(n), sources, raws.empty() ? nullptr : raws.data(),
+                 out);
       } catch (...) {
         Py_DECREF(ids);
         throw;

@@ -245,6 +245,17 @@ const std::byte* read_values(PyObject* value, const ColumnType& type, npy_intp& 
   return below_limit(data, type, static_cast<std::size_t>(n)) ? data : nullptr;
 }
 
+bool read_floats(PyObject* value, npy_intp n, float* out) {
+  if (plain(value, NPY_FLOAT32, 1, &n)) {
+    std::memcpy(out, data_of(value), static_cast<std::size_t>(n) * sizeof(float));
+    return true;
+  }
+  if (!plain(value, NPY_FLOAT64, 1, &n)) return false;
+  const auto* from = reinterpret_cast<const double*>(data_of(value));
+  for (npy_intp i = 0; i < n; ++i) out[i] = static_cast<float>(from[i]);
+  return true;
+}
+
 std::byte* writable_values(PyObject* value, const ColumnType& type, npy_intp n) {
   npy_intp shape[kMaxDimensions + 1];
   std::copy_n(type.shape, type.dimensions + 1, shape);

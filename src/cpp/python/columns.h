@@ -62,6 +62,9 @@ const std::byte* read_value(PyObject* value, const ColumnType& type, Scratch& sc
 // The bytes of n values in an array whose first dimension is n; n < 0 is set from the array.
 const std::byte* read_values(PyObject* value, const ColumnType& type, npy_intp& n);
 
+// n numbers of a float32 or float64 vector as float32; false when it is something else.
+bool read_floats(PyObject* value, npy_intp n, float* out);
+
 // The bytes of an array that a batch of n rows can be written into, or null.
 std::byte* writable_values(PyObject* value, const ColumnType& type, npy_intp n);
 

@@ -19,10 +19,8 @@ struct Handle {
   std::shared_ptr<Buffer> buffer;
   std::vector<ColumnType> types;
   std::vector<Field> fields;
-  float beta = 0;                     // used when there is no schedule
-  PyObject* beta_schedule = nullptr;  // callable(draws so far) -> beta; owned
-
-  ~Handle() { Py_XDECREF(beta_schedule); }
+  float beta = 0;          // used when it is not scheduled
+  bool scheduled = false;  // the Python class has a schedule: self._scheduled_beta(draws so far)
 
   bool weighted() const { return buffer->ring().priorities.has_value(); }
 };
@@ -38,6 +36,7 @@ struct Names {
   PyObject* out;
   PyObject* beta;
   PyObject* priority;
+  PyObject* scheduled_beta;
   PyObject* slow_add;
   PyObject* slow_add_batch;
   PyObject* slow_sample;

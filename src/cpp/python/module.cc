@@ -47,6 +47,7 @@ void intern_names() {
   names.batch_size = PyUnicode_InternFromString("batch_size");
   names.out = PyUnicode_InternFromString("out");
   names.beta = PyUnicode_InternFromString("beta");
+  names.scheduled_beta = PyUnicode_InternFromString("_scheduled_beta");
   names.priority = PyUnicode_InternFromString("priority");
   names.slow_add = PyUnicode_InternFromString("_slow_add");
   names.slow_add_batch = PyUnicode_InternFromString("_slow_add_batch");
@@ -126,9 +127,7 @@ void settle(Handle& handle, const std::vector<ColumnArgument>& columns, const nb
   for (const Column& column : schema) handle.types.push_back(column_type(column));
   handle.fields = make_fields(schema);
   handle.beta = nb::cast<float>(options["beta"]);
-  nb::object schedule = options["beta_schedule"];
-  Py_XDECREF(handle.beta_schedule);
-  handle.beta_schedule = schedule.is_none() ? nullptr : schedule.release().ptr();
+  handle.scheduled = nb::cast<bool>(options["scheduled"]);
 }
 
 std::byte* bytes_of(nb::handle array) {

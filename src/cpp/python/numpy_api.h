@@ -4,7 +4,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL replay_buffer_numpy_api
 #ifndef REPLAY_IMPORT_NUMPY
 #define NO_IMPORT_ARRAY

@@ -59,7 +59,8 @@ PyObject* new_pooled_array(int dimensions, const npy_intp* shape, int numpy_type
   void* data = memory->data();
   PyObject* capsule = PyCapsule_New(memory.get(), kCapsule, give_back);
   if (capsule == nullptr) return nullptr;
-  (void)memory.release();
+  // The capsule has it now.
+  [[maybe_unused]] const auto* owned = memory.release();
   PyObject* array = PyArray_New(&PyArray_Type, dimensions, shape, numpy_type, nullptr, data, 0,
                                 NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) {

@@ -44,7 +44,8 @@ bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_int
     if (value == nullptr) return false;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
-      if ((columns[c] = writable_values(value, handle.types[c], n)) == nullptr) return false;
+      columns[c] = writable_values(value, handle.types[c], n);
+      if (columns[c] == nullptr) return false;
       held.add(value);
     } else if (!own_columns(handle, field.children, n, value, columns, held)) {
       return false;
@@ -72,14 +73,17 @@ T* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool 
 }
 
 // The exponent of this call: given, scheduled or configured. Negative with an exception set.
-double beta_of(const Handle& handle, PyObject* given) {
+double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
   double beta = static_cast<double>(handle.beta);
   if (given != nullptr) {
     beta = PyFloat_AsDouble(given);
-  } else if (handle.beta_schedule != nullptr) {
+  } else if (handle.scheduled) {
     const std::uint64_t draws =
         handle.buffer->ring().counters().draws.load(std::memory_order_relaxed);
-    PyObject* value = PyObject_CallFunction(handle.beta_schedule, "K", draws);
+    PyObject* step = PyLong_FromUnsignedLongLong(draws);
+    PyObject* value =
+        step == nullptr ? nullptr : PyObject_CallMethodOneArg(self, names.scheduled_beta, step);
+    Py_XDECREF(step);
     if (value == nullptr) return -1;
     beta = PyFloat_AsDouble(value);
     Py_DECREF(value);
@@ -132,8 +136,9 @@ namespace {
 
 // When the arguments are not plain, `not_plain` decides what happens.
 template <class NotPlain>
-PyObject* sample(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
                  NotPlain&& not_plain) {
+  const Handle& handle = handle_of(self);
   Request request;
   const std::shared_ptr<Buffer> buffer = handle.buffer;  // a schedule may close the handle
   if (!buffer || !parse(args, nargs, kwnames, request)) return not_plain();
@@ -144,7 +149,7 @@ PyObject* sample(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, 
   if (n <= 0 || n > INT32_MAX) return not_plain();
   float beta = 0;
   if (weighted) {
-    const double b = beta_of(handle, request.beta);
+    const double b = beta_of(self, handle, request.beta);
     if (b < 0) return nullptr;
     beta = static_cast<float>(b);
   }
@@ -176,13 +181,13 @@ PyObject* sample(const Handle& handle, PyObject* const* args, Py_ssize_t nargs, 
 }  // namespace
 
 PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return sample(handle_of(self), args, nargs, kwnames,
+  return sample(self, args, nargs, kwnames,
                 [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
 }
 
 PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                              PyObject* kwnames) {
-  return sample(handle_of(self), args, nargs, kwnames, []() -> PyObject* {
+  return sample(self, args, nargs, kwnames, []() -> PyObject* {
     set_error(Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the columns"));
     return nullptr;
   });

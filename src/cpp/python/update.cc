@@ -17,19 +17,11 @@ const std::byte* vector_of(PyObject* value, int numpy_type, npy_intp& n) {
   return read_values(value, type, n);
 }
 
-// |x| of each element as float32, for float32 and float64 vectors.
+// |x| of each element as float32.
 bool magnitudes(PyObject* value, npy_intp n, float* out) {
-  if (const std::byte* data = vector_of(value, NPY_FLOAT32, n)) {
-    const auto* from = reinterpret_cast<const float*>(data);
-    for (npy_intp i = 0; i < n; ++i) out[i] = std::fabs(from[i]);
-    return true;
-  }
-  if (const std::byte* data = vector_of(value, NPY_FLOAT64, n)) {
-    const auto* from = reinterpret_cast<const double*>(data);
-    for (npy_intp i = 0; i < n; ++i) out[i] = static_cast<float>(std::fabs(from[i]));
-    return true;
-  }
-  return false;
+  if (!read_floats(value, n, out)) return false;
+  for (npy_intp i = 0; i < n; ++i) out[i] = std::fabs(out[i]);
+  return true;
 }
 
 }  // namespace
