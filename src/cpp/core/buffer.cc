@@ -132,8 +132,8 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
   rows.gather(slots, n, batch.columns, at, batch.step);
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
   for (std::size_t i = 0; i < n; ++i) {
-    if (words[i] != 0 && rows.word(slots[i]).load(std::memory_order_relaxed) == words[i])
-        [[likely]] {
+    if (words[i] != 0 && rows.word(slots[i]).load(std::memory_order_relaxed) == words[i] &&
+        same_mass(picks[i])) [[likely]] {
       batch.ids[at + i] = static_cast<std::int64_t>(row_id(words[i]));
     } else {
       copy_one(random, picks[i], batch, at + i);

@@ -127,10 +127,14 @@ class Rows {
   void gather(const std::uint64_t* slots, std::size_t n, std::byte* const* columns, std::size_t at,
               std::size_t step) const {
     const std::byte* from[kGather];
+    std::size_t stride = 0;  // of what `from` points at: most columns share the record's
     for (std::size_t c = 0; c < columns_; ++c) {
       if (columns[c] == nullptr) continue;
       const ColumnPlace& place = places_[c];
-      for (std::size_t i = 0; i < n; ++i) from[i] = base_ + slots[i] * place.stride;
+      if (stride != place.stride) {
+        stride = place.stride;
+        for (std::size_t i = 0; i < n; ++i) from[i] = base_ + slots[i] * stride;
+      }
       const std::size_t unit = step != 0 ? step : place.bytes;
       std::byte* to = columns[c] + at * unit;
       switch (place.bytes) {

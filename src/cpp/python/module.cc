@@ -260,11 +260,22 @@ NB_MODULE(_core, m) {
       .def("_counters", &counters)
       .def("_settled", [](const Handle& h) { return h.buffer != nullptr; })
       .def("_release", [](Handle& h) { h.buffer.reset(); })
-      .def("_clear", [](const Handle& h) { opened(h).clear(); })
+      .def("_clear",
+           [](const Handle& h) {
+             opened(h);
+             const std::shared_ptr<Buffer> keep = h.buffer;
+             const MaybeRelease released(true);
+             keep->clear();
+           })
       .def("_size", [](const Handle& h) { return opened(h).size(); })
       .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
       .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })
       .def("_max_priority", [](const Handle& h) { return priorities_of(h).max_raw(); })
       .def("_alpha", [](const Handle& h) { return priorities_of(h).alpha(); })
-      .def("_set_alpha", [](const Handle& h, float alpha) { priorities_of(h).set_alpha(alpha); });
+      .def("_set_alpha", [](const Handle& h, float alpha) {
+        const Priorities& priorities = priorities_of(h);
+        const std::shared_ptr<Buffer> keep = h.buffer;
+        const MaybeRelease released(true);
+        priorities.set_alpha(alpha);
+      });
 }
