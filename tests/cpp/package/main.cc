@@ -1,0 +1,67 @@
+// Uses the public C++ API as an installed package gives it: headers, libraries, nothing else.
+#include <replay_buffer/buffer.h>
+#include <replay_buffer/sum_tree.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+using Observation = std::array<float, 4>;
+using Row = replay_buffer::Transition<Observation, std::int64_t>;
+
+static int failures = 0;
+
+static void check(bool right, const char* what) {
+  if (right) return;
+  std::fprintf(stderr, "wrong: %s\n", what);
+  ++failures;
+}
+
+static void uniform() {
+  replay_buffer::ReplayBuffer<Observation, std::int64_t> buffer({.capacity = 100});
+  for (std::int64_t i = 0; i < 150; ++i) {
+    buffer.add(Row{.observation = {static_cast<float>(i)}, .action = i, .reward = 1});
+  }
+  check(buffer.size() == 100 && buffer.capacity() == 100 && buffer.is_full(), "size");
+  for (const Row& row : buffer.sample(32)) {
+    check(row.action >= 50 && row.observation[0] == static_cast<float>(row.action), "a row");
+  }
+  float seen = 0;
+  check(buffer.visit_observation(149, [&](auto values) { seen = values[0]; }), "a row in place");
+  check(seen == 149, "its value");
+}
+
+static void prioritized() {
+  replay_buffer::BufferConfig config{.capacity = 10, .alpha = 1, .epsilon = 0};
+  replay_buffer::PrioritizedReplayBuffer<Observation, std::int64_t> buffer(config);
+  for (std::int64_t i = 0; i < 10; ++i) buffer.add(Row{.action = i});
+  const std::vector<std::int64_t> ids = buffer.latest(10);
+  std::vector<float> priorities(10, 0.0F);
+  priorities[7] = 3;
+  check(buffer.update_priorities(ids, priorities) == 10, "an update");
+  const auto batch = buffer.sample(16);
+  for (const Row& row : batch.transitions) check(row.action == 7, "the only row with a priority");
+  check(batch.indices[0] == 7 && batch.weights[0] == 1, "its id and weight");
+}
+
+static void errors() {
+  replay_buffer::ReplayBuffer<float, int> buffer({.capacity = 10});
+  try {
+    buffer.sample(1);
+    check(false, "an empty buffer gave a row");
+  } catch (const replay_buffer::Error& error) {
+    check(error.code() == replay_buffer::ErrorCode::kNotEnoughRows, error.what());
+  }
+}
+
+int main() {
+  uniform();
+  prioritized();
+  errors();
+  replay_buffer::SumTree tree(3);
+  tree.set(1, 2.0F);
+  check(tree.find(1.0) == 1 && tree.total() == 2, "the sum tree");
+  if (failures == 0) std::puts("ok");
+  return failures == 0 ? 0 : 1;
+}
