@@ -95,7 +95,7 @@ class ReplayBuffer {
   std::int64_t add(const Row& row) {
     const void* columns[] = {&row.observation, &row.action, &row.reward, &row.next_observation,
                              &row.done};
-    return store_.add(columns, weighted() && row.priority >= 0 ? &row.priority : nullptr);
+    return store_.add(columns, weighted() && !(row.priority < 0) ? &row.priority : nullptr);
   }
 
   // Draws a batch.
@@ -106,8 +106,8 @@ class ReplayBuffer {
     return rows;
   }
 
-  // Draws as many rows as `rows` has room for, and their ids. Allocates nothing.
-  // REQUIRES: ids.size() == rows.size().
+  // Draws as many rows as `rows` has room for, and their ids. Allocates nothing. Throws
+  // kInvalidArgument when there is no room or the lengths differ.
   void sample(std::span<Row> rows, std::span<std::int64_t> ids) {
     draw(rows, ids, nullptr, config_.beta);
   }
@@ -153,6 +153,9 @@ class ReplayBuffer {
   }
 
   void draw(std::span<Row> rows, std::span<std::int64_t> ids, float* weights, float beta) {
+    if (rows.empty() || ids.size() != rows.size()) {
+      throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row, and an id for each");
+    }
     Row* first = rows.data();
     void* columns[] = {&first->observation, &first->action, &first->reward,
                        &first->next_observation, &first->done};

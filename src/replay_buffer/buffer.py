@@ -17,7 +17,7 @@ import secrets
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from .schema import Array, Column, Schema
 #: What `sample` returns: arrays by column, nested where the schema is.
 Batch = dict[str, Any]
 Ids = npt.NDArray[np.int64]
+Self = TypeVar("Self", bound="ReplayBuffer")
 
 
 class ReplayBuffer(_core.Buffer):
@@ -67,6 +68,9 @@ class ReplayBuffer(_core.Buffer):
         self._schema: Schema | None = None
         self._closed = False
         self._settling = threading.Lock()
+        _core.plan(
+            Schema({"x": Column()}).core_columns(), config.core_options(self._seed)
+        )  # checks
         if schema is not None:
             if not self._draft.empty:
                 raise InvalidArgument("a schema says everything: no shape or dtype beside it")
@@ -141,12 +145,16 @@ class ReplayBuffer(_core.Buffer):
         Raises NotEnoughRows before the first row, when the columns are not yet known.
         """
         n = _count("n", n)
-        while True:
-            ids = self._latest_ids(min(n, self.capacity)) if self._settled() else self._no_ids()
-            try:
-                return self.get(ids)
-            except RowGone:
-                continue  # overwritten between the two calls: there are newer ones
+        if not self._settled():
+            return self.get(self._no_ids())
+        for _ in range(16):
+            ids = self._latest_ids(min(n, self.capacity))
+            batch, gone = self._get_rows(ids)
+            batch["indices"] = ids
+            if not gone.any():
+                return batch
+        # Writers are so fast that some rows are always overwritten between the two calls.
+        return _where(~gone, batch)
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
@@ -189,7 +197,7 @@ class ReplayBuffer(_core.Buffer):
             self._closed = True
             self._release()
 
-    def __enter__(self) -> ReplayBuffer:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(
@@ -264,9 +272,9 @@ class ReplayBuffer(_core.Buffer):
             raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
         return self._sample_prepared(n, out=out, beta=beta)
 
-    def _slow_update_priorities(self, /, ids: Any, td_errors: Any) -> int:
+    def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
         self._check_weighted()
-        wanted = _ids(ids)
+        wanted = _ids(indices)
         raws = np.abs(_numbers("td_errors", td_errors))
         if wanted.shape != raws.shape:
             raise InvalidArgument(f"{wanted.size} ids but {raws.size} td_errors were given")
@@ -402,6 +410,10 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
     return row
 
 
+def _where(keep: npt.NDArray[np.bool_], batch: Batch) -> Batch:
+    return {k: _where(keep, v) if isinstance(v, dict) else v[keep] for k, v in batch.items()}
+
+
 def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> None:
     if not isinstance(out, dict):
         raise InvalidArgument(
@@ -450,6 +462,8 @@ def _ids(ids: Any) -> Ids:
     array: Array = np.asarray(ids)
     if array.size == 0:
         array = array.astype(np.int64)
+    if array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any():
+        raise InvalidArgument(f"row ids must be below 2^63, not {array.max()}")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidArgument(
             f"row ids must be a vector of whole numbers, not {array.dtype} {array.shape}"
@@ -459,6 +473,8 @@ def _ids(ids: Any) -> Ids:
 
 def _numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
     array: Array = np.asarray(values)
+    if np.ma.is_masked(values):
+        raise InvalidArgument(f"{name} must not be masked")
     if array.size == 0:
         array = array.astype(np.float32)
     if array.ndim != 1 or array.dtype.kind not in "iuf":

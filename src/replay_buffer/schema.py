@@ -124,8 +124,8 @@ def as_shape(name: str, shape: Any) -> tuple[int, ...]:
         dims = tuple(operator.index(d) for d in shape)
     except TypeError:
         raise InvalidArgument(f"{name} must be a tuple of whole numbers, not {shape!r}") from None
-    if any(d < 1 for d in dims) or len(dims) > 8:
-        raise InvalidArgument(f"{name} has 0 to 8 dimensions of at least 1, not {shape!r}")
+    if any(not 1 <= d < 2**40 for d in dims) or len(dims) > 8:
+        raise InvalidArgument(f"{name} has 0 to 8 dimensions from 1 to 2^40, not {shape!r}")
     return dims
 
 

@@ -35,6 +35,29 @@ inline void crowd(std::size_t n, const std::function<void(std::size_t)>& task) {
   if (first) std::rethrow_exception(first);
 }
 
+// Where n threads of a crowd wait for each other, by spinning: they go on within nanoseconds.
+class Rendezvous {
+ public:
+  explicit Rendezvous(std::size_t n) : n_(n) {}
+
+  void arrive_and_wait() {
+    const std::size_t round = round_.load(std::memory_order_acquire);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      round_.store(round + 1, std::memory_order_release);
+      return;
+    }
+    for (int spins = 0; round_.load(std::memory_order_acquire) == round; ++spins) {
+      if (spins > 1000) std::this_thread::yield();
+    }
+  }
+
+ private:
+  const std::size_t n_;
+  std::atomic<std::size_t> arrived_{0};
+  std::atomic<std::size_t> round_{0};
+};
+
 // Lets the last `n` parts of a crowd run until the others are done.
 class Countdown {
  public:

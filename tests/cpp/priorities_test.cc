@@ -281,6 +281,34 @@ TEST(Priorities, OfTwoChangesOfAlphaOneWinsEverywhere) {
   }
 }
 
+// A change of alpha and an update or a new row at the same moment, and a look at the leaves after
+// each.
+TEST(Priorities, AChangeOfAlphaAtTheSameMomentMissesNoLeaf) {
+  const TestPriorities t(3, 1);
+  Writer writer(t.ring, {});
+  std::int64_t newest = t.append(writer, 3, 1) + 2;
+  testing::Rendezvous rendezvous(2);
+  bool inconsistent = false;  // of the first thread
+  crowd(2, [&](std::size_t me) {
+    for (std::size_t round = 0; round < rounds(100'000); ++round) {
+      rendezvous.arrive_and_wait();
+      const auto value = static_cast<float>(2 + round % 5);
+      if (me == 0) {
+        t->set_alpha(static_cast<float>(round % 3) / 2);
+      } else if (round % 2 == 0) {
+        newest = t.append(writer, 1, value);
+      } else {
+        t->update({&newest, 1}, {&value, 1});
+      }
+      rendezvous.arrive_and_wait();
+      if (me == 0 && !inconsistent) {
+        expect_consistent(*t, 3, 1e-3F);
+        inconsistent = ::testing::Test::HasFatalFailure();
+      }
+    }
+  });
+}
+
 // Rows of odd ids have priority 1, rows of even ids 2. Late updates carry what fits the row they
 // were meant for; one that hit the row that took its slot would break the pattern (the capacity is
 // odd).

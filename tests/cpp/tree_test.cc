@@ -158,6 +158,16 @@ TEST(Tree, RefreshingAllChangesNothingThatIsUpToDate) {
   EXPECT_EQ(t.tree.total(), before);
 }
 
+// Else a refresh that read the children before could come after one that read them later.
+TEST(Tree, ARefreshIsANewVersionAlsoWhenTheSumIsTheSame) {
+  const TestTree t(100);
+  t.set(std::vector<float>(100, 1));
+  std::vector<std::uint64_t> before;
+  for (std::size_t i = 0; i < t.shape.inner_nodes(); ++i) before.push_back(t.sums[i].load());
+  t.tree.refresh_all();
+  for (std::size_t i : {0, 5, 6, 16}) EXPECT_NE(t.sums[i].load(), before[i]) << i;
+}
+
 TEST(Tree, RefreshingAllMendsWhatWasLeftHalfDone) {
   const TestTree t(1000);
   t.set(std::vector<float>(1000, 1));
@@ -423,6 +433,35 @@ TEST(Tree, UpdatesOfFewLeavesFromManyThreadsLoseNothing) {
   expect_lossless(20, 4, rounds(1'000'000), 1);
 }
 TEST(Tree, UpdatesOneByOneLoseNothing) { expect_lossless(5000, 4, rounds(1'000'000), 1); }
+
+// Two threads at the same moment, and a look at the sums after each: a loss is not covered up by
+// the updates that follow. `pick(me, random)` is the leaf a thread changes.
+template <class Pick>
+void expect_lossless_at_once(Pick&& pick) {
+  const TestTree t(40);
+  testing::Rendezvous rendezvous(2);
+  std::atomic<std::size_t> lost{0};
+  crowd(2, [&](std::size_t me) {
+    Random random(14, me);
+    for (std::size_t round = 0; round < rounds(200'000); ++round) {
+      rendezvous.arrive_and_wait();
+      for (int i = 0; i < 2; ++i) t.set(pick(me, random), static_cast<float>(random.below(3)));
+      rendezvous.arrive_and_wait();
+      if (me == 0 && !t.consistent()) lost.fetch_add(1);
+    }
+  });
+  EXPECT_EQ(lost.load(), 0u);
+}
+
+TEST(Tree, SimultaneousUpdatesOfOneGroupAreAllSummed) {
+  expect_lossless_at_once([](std::size_t me, Random& r) { return 2 * r.below(8) + me; });
+}
+TEST(Tree, SimultaneousUpdatesOfTwoGroupsAreAllSummed) {
+  expect_lossless_at_once([](std::size_t me, Random&) { return 20 * me; });
+}
+TEST(Tree, SimultaneousUpdatesOfOneLeafLeaveItsSum) {
+  expect_lossless_at_once([](std::size_t, Random&) { return std::size_t{7}; });
+}
 
 TEST(Tree, FindsOnlyLeavesThatHadAValueWhileOthersChange) {
   constexpr std::size_t kCount = 1000;

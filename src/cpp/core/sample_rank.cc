@@ -42,7 +42,8 @@ struct Order {
   std::vector<std::size_t> rank_of;  // by slot; rows.size() is none; kept for mass_of() only
   std::uint64_t changes = 0;
   std::uint64_t era = 0;
-  float alpha = -1;
+  float exponent = -1;  // the buffer's alpha then
+  float alpha = -1;     // the one in use: 0 when all priorities are 0
 
   double mass(std::size_t rank) const {
     return std::pow(static_cast<double>(rank + 1), -static_cast<double>(alpha));
@@ -98,14 +99,14 @@ class RankSampler final : public Sampler {
   }
 
   bool out_of_date(const Order& order) const {
-    return order.alpha != priorities_.alpha() || order.era != ring_.blocks.era() ||
+    return order.exponent != priorities_.alpha() || order.era != ring_.blocks.era() ||
            changes() - order.changes >= std::max<std::uint64_t>(1, order.rows.size() / 100);
   }
 
   void sort(Order& order) const {
     order.changes = changes();
     order.era = ring_.blocks.era();
-    order.alpha = priorities_.alpha();
+    order.exponent = order.alpha = priorities_.alpha();
     order.rows.clear();
     const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
@@ -113,6 +114,7 @@ class RankSampler final : public Sampler {
       order.rows.push_back({std::bit_cast<std::uint32_t>(priorities_.of(slot).raw + 0.0F), slot});
     }
     sort_by_key(order.rows);
+    if (!order.rows.empty() && order.rows.front().key == 0) order.alpha = 0;  // all are equal
     order.upto.resize(order.rows.size());
     double sum = 0;
     for (std::size_t rank = 0; rank < order.rows.size(); ++rank) {

@@ -40,6 +40,9 @@ std::int64_t Store::add(const void* const* columns, const float* priority) {
 void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::int64_t* ids,
                    float* weights, float beta) {
   if (n == 0) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row");
+  if (!(std::isfinite(beta) && beta >= 0)) {
+    throw Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0");
+  }
   buffer_->sample({n, reinterpret_cast<std::byte* const*>(columns), ids, weights, step}, beta);
 }
 

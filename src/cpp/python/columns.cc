@@ -269,7 +269,9 @@ PyObject* new_values(const ColumnType& type, npy_intp n) {
   std::copy_n(type.shape, type.dimensions + 1, shape);
   shape[0] = n;
   const std::size_t bytes = static_cast<std::size_t>(n) * type.bytes;
-  if (bytes < kPooledBytes) return PyArray_SimpleNew(type.dimensions + 1, shape, type.numpy_type);
+  // What is too large to be kept is NumPy's too, which refuses what the machine does not have.
+  if (bytes < kPooledBytes || bytes > kMostIdle / 2)
+    return PyArray_SimpleNew(type.dimensions + 1, shape, type.numpy_type);
   return new_pooled_array(type.dimensions + 1, shape, type.numpy_type, bytes);
 }
 

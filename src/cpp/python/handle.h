@@ -19,8 +19,9 @@ struct Handle {
   std::shared_ptr<Buffer> buffer;
   std::vector<ColumnType> types;
   std::vector<Field> fields;
-  float beta = 0;          // used when it is not scheduled
-  bool scheduled = false;  // the Python class has a schedule: self._scheduled_beta(draws so far)
+  float beta = 0;           // used when it is not scheduled
+  bool long_draws = false;  // drawing may sort all rows: not with the GIL
+  bool scheduled = false;   // the Python class has a schedule: self._scheduled_beta(draws so far)
 
   bool weighted() const { return buffer->ring().priorities.has_value(); }
 };

@@ -71,7 +71,7 @@ PyMethodDef hot_methods[] = {
      "sample(batch_size, *, out=None, beta=None). With `out` the arrays of an earlier batch are filled."},
     {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
      "Set the priorities of rows to the magnitude of their TD errors. Returns how many rows were still there.\n\n"
-     "update_priorities(ids, td_errors). Nothing is changed when a value is NaN or infinite."},
+     "update_priorities(indices, td_errors). Nothing is changed when a value is NaN or infinite."},
     {"_sample_prepared", as_method(py_sample_prepared), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -128,6 +128,8 @@ void settle(Handle& handle, const std::vector<ColumnArgument>& columns, const nb
   handle.fields = make_fields(schema);
   handle.beta = nb::cast<float>(options["beta"]);
   handle.scheduled = nb::cast<bool>(options["scheduled"]);
+  handle.long_draws = handle.buffer->layout().settings.strategy ==
+                      static_cast<std::uint32_t>(SamplingStrategy::kRank);
 }
 
 std::byte* bytes_of(nb::handle array) {
@@ -271,7 +273,6 @@ NB_MODULE(_core, m) {
       .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
       .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })
       .def("_max_priority", [](const Handle& h) { return priorities_of(h).max_raw(); })
-      .def("_alpha", [](const Handle& h) { return priorities_of(h).alpha(); })
       .def("_set_alpha", [](const Handle& h, float alpha) {
         const Priorities& priorities = priorities_of(h);
         const std::shared_ptr<Buffer> keep = h.buffer;

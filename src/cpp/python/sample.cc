@@ -89,16 +89,17 @@ double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
     Py_DECREF(value);
   }
   if (PyErr_Occurred() != nullptr) return -1;
-  if (!(beta >= 0) || !std::isfinite(beta)) {
+  if (!(beta >= 0) || !std::isfinite(static_cast<float>(beta))) {
     set_error(Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0"));
     return -1;
   }
   return beta;
 }
 
-bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta,
+bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta, bool long_draw,
           const Held& held) try {
-  const MaybeRelease released(batch.rows * buffer->layout().row_bytes > kReleaseBytes, &held);
+  const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
+  const MaybeRelease released(long_draw || bytes > kReleaseBytes, &held);
   buffer->sample(batch, beta);
   return true;
 } catch (...) {
@@ -171,7 +172,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  if (!draw(buffer, batch, beta, held)) {
+  if (!draw(buffer, batch, beta, handle.long_draws, held)) {
     Py_DECREF(result);
     return nullptr;
   }

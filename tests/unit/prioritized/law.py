@@ -48,7 +48,9 @@ def masses(raws: Any, alpha: float, epsilon: float = 1e-6) -> Floats:
 
 
 def rank_masses(raws: Any, alpha: float) -> Floats:
-    """1 / rank^alpha, rank 1 the largest; equal priorities in the order they are given."""
+    """1 / rank^alpha, rank 1 the largest; equal priorities in the order given; all zero: equal."""
+    if not np.any(raws):
+        return np.ones(len(raws))
     order = np.argsort(-np.asarray(raws, np.float64), kind="stable")
     mass = np.empty(len(order))
     mass[order] = np.arange(1, len(order) + 1, dtype=np.float64) ** -alpha

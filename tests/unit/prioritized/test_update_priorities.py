@@ -72,7 +72,7 @@ def test_errors_in_the_other_byte_order_and_keywords() -> None:
     ids = fill(buffer, [1, 1])
     assert buffer.update_priorities(ids, np.array([0.5, 2.0], ">f4")) == 2
     assert buffer.priorities(ids).tolist() == [0.5, 2.0]
-    assert buffer.update_priorities(ids=ids, td_errors=[3.0, 4.0]) == 2
+    assert buffer.update_priorities(indices=ids, td_errors=[3.0, 4.0]) == 2
     assert buffer.priorities(ids).tolist() == [3.0, 4.0]
 
 
