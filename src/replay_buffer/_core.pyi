@@ -7,6 +7,7 @@ __version__: str
 
 _Columns = list[tuple[str, int, list[int], int]]
 
+def adopt_hot_methods(subclass: type) -> None: ...
 def plan(columns: _Columns, options: dict[str, Any]) -> tuple[int, int]: ...
 
 class Buffer:

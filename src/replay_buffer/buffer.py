@@ -370,6 +370,8 @@ class ReplayBuffer(_core.Buffer):
         }
 
 
+_core.adopt_hot_methods(ReplayBuffer)
+
 # What Python says of wrong arguments names the call the user made.
 for _name in ("add", "add_batch", "sample", "update_priorities"):
     getattr(ReplayBuffer, f"_slow_{_name}").__qualname__ = f"ReplayBuffer.{_name}"

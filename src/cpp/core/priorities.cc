@@ -10,6 +10,8 @@
 namespace replay_buffer {
 namespace {
 
+constexpr std::size_t kChunk = 256;  // rows updated at a time
+
 // A leaf is 0 only when its base is 0, and so small that 2^40 of the largest still add up.
 constexpr float kMostWeight = 0x1.0p87F;
 constexpr float kLeastWeight = std::numeric_limits<float>::min();
@@ -72,6 +74,23 @@ void Priorities::refresh_leaf(std::size_t slot) const {
   }
 }
 
+// The same for several: two fences for all of them instead of an exchange for each.
+void Priorities::refresh_leaves(std::span<const std::uint64_t> slots) const {
+  const float exponent = alpha();
+  std::uint64_t seen[kChunk];
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    seen[i] = words_[slots[i]].load(std::memory_order_relaxed);
+    tree_.store_relaxed(slots[i], weigh(PriorityWord::unpack(seen[i]), exponent));
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool same = alpha() == exponent;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (!same || words_[slots[i]].load(std::memory_order_relaxed) != seen[i])
+      refresh_leaf(slots[i]);
+  }
+}
+
 void Priorities::raise_max(float raw) const {
   std::uint32_t seen = counters_.max_raw_bits.load(std::memory_order_relaxed);
   while (raw > std::bit_cast<float>(seen) &&
@@ -85,7 +104,7 @@ void Priorities::retire(std::size_t slot) const {
   const std::uint32_t lap = of(slot).lap;
   if (lap == 0 || lap == kGone) return;
   words_[slot].store(PriorityWord{0, kGone}.pack(), std::memory_order_relaxed);
-  tree_.clear_leaf(slot);
+  tree_.store_relaxed(slot, 0);
 }
 
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
@@ -95,16 +114,15 @@ void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
 }
 
 void Priorities::drop(std::size_t slot, std::uint32_t lap) const {
-  exchange(slot, lap, PriorityWord{0, kGone});
+  if (exchange(slot, lap, PriorityWord{0, kGone})) refresh_leaf(slot);
 }
 
-// Puts a new word in the place of the one of `lap`, and brings the leaf after it.
+// Puts a new word in the place of the one of `lap`. The leaf has to follow.
 bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const {
   std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
   do {
     if (PriorityWord::unpack(seen).lap != lap) return false;
   } while (!words_[slot].compare_exchange_weak(seen, next.pack(), std::memory_order_seq_cst));
-  refresh_leaf(slot);
   return true;
 }
 
@@ -153,7 +171,6 @@ void Priorities::check(std::span<const std::int64_t> ids, std::span<const float>
 
 UpdateResult Priorities::update(std::span<const std::int64_t> ids,
                                 std::span<const float> raws) const {
-  constexpr std::size_t kChunk = 256;
   check(ids, raws);
   UpdateResult result;
   for (std::size_t from = 0; from < ids.size(); from += kChunk) {
@@ -168,6 +185,7 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
       raise_max(raws[i]);
       changed[count++] = slot;
     }
+    refresh_leaves({changed, count});
     tree_.refresh_many({changed, count});
     result.applied += count;
     result.stale += n - count;

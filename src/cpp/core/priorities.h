@@ -62,6 +62,7 @@ class Priorities {
  private:
   float weigh(PriorityWord word, float alpha) const;
   void refresh_leaf(std::size_t slot) const;
+  void refresh_leaves(std::span<const std::uint64_t> slots) const;
   void raise_max(float raw) const;
   void check(std::span<const std::int64_t> ids, std::span<const float> raws) const;
   bool exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const;

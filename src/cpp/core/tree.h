@@ -35,7 +35,9 @@ class Tree {
   void store(std::size_t i, float value) const {
     leaves_[i].store(value, std::memory_order_seq_cst);  // see Priorities::refresh_leaf
   }
-  void clear_leaf(std::size_t i) const { leaves_[i].store(0, std::memory_order_relaxed); }
+  void store_relaxed(std::size_t i, float value) const {
+    leaves_[i].store(value, std::memory_order_relaxed);
+  }
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t leaf) const {
     os::prefetch_write(leaves_ + leaf);
     os::prefetch_write(sums_ + leaf / kFanout);

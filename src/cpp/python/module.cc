@@ -79,6 +79,15 @@ PyMethodDef hot_methods[] = {
 
 PyType_Slot buffer_slots[] = {{Py_tp_methods, hot_methods}, {0, nullptr}};
 
+// Gives a subclass descriptors of its own for the hot methods: the interpreter's fast call of a C
+// method wants the class of the object to be the one the method was defined for.
+void adopt_hot_methods(const nb::type_object& subclass) {
+  for (PyMethodDef* method = hot_methods; method->ml_name != nullptr; ++method) {
+    auto* type = reinterpret_cast<PyTypeObject*>(subclass.ptr());
+    nb::setattr(subclass, method->ml_name, nb::steal(PyDescr_NewMethod(type, method)));
+  }
+}
+
 using ColumnArgument =
     std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
 
@@ -247,6 +256,7 @@ NB_MODULE(_core, m) {
     }
   });
 
+  m.def("adopt_hot_methods", &adopt_hot_methods);
   m.def("plan", [](const std::vector<ColumnArgument>& columns, const nb::dict& options) {
     const Schema schema = to_schema(columns);
     const Layout layout = plan_layout(make_settings(to_config(options), schema), schema);
