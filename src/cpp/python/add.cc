@@ -16,12 +16,14 @@ struct Sources {
   Held held;
 };
 
+// Finds the bytes of every column of a field; read(value, type) gives those of one, or null.
+template <class Read>
 bool read_field(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
-                Scratch& scratch) {
+                const Read& read) {
   if (field.column >= 0) {
     const auto c = static_cast<std::size_t>(field.column);
     sources.held.add(value);
-    return (sources.columns[c] = read_value(value, handle.types[c], scratch)) != nullptr;
+    return (sources.columns[c] = read(value, handle.types[c])) != nullptr;
   }
   if (!PyDict_Check(value) ||
       PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(field.children.size())) {
@@ -29,32 +31,17 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, Sourc
   }
   for (const Field& child : field.children) {
     PyObject* inner = PyDict_GetItemWithError(value, child.key);
-    if (inner == nullptr || !read_field(handle, child, inner, sources, scratch)) return false;
+    if (inner == nullptr || !read_field(handle, child, inner, sources, read)) return false;
   }
   return true;
 }
 
-bool read_row(const Handle& handle, PyObject* const* values, Sources& sources, Scratch& scratch) {
+// The same for all fields of a call.
+template <class Read>
+bool read_fields(const Handle& handle, PyObject* const* values, Sources& sources,
+                 const Read& read) {
   for (const Field& field : handle.fields) {
-    if (!read_field(handle, field, *values++, sources, scratch)) return false;
-  }
-  return true;
-}
-
-bool read_rows(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
-               npy_intp& n) {
-  if (field.column >= 0) {
-    const auto c = static_cast<std::size_t>(field.column);
-    sources.held.add(value);
-    return (sources.columns[c] = read_values(value, handle.types[c], n)) != nullptr;
-  }
-  if (!PyDict_Check(value) ||
-      PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(field.children.size())) {
-    return false;
-  }
-  for (const Field& child : field.children) {
-    PyObject* inner = PyDict_GetItemWithError(value, child.key);
-    if (inner == nullptr || !read_rows(handle, child, inner, sources, n)) return false;
+    if (!read_field(handle, field, *values++, sources, read)) return false;
   }
   return true;
 }
@@ -113,6 +100,9 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   if (values_by_field(handle, args, nargs, kwnames, values, priority)) {
     Sources sources;
     Scratch scratch;
+    const auto read_one = [&](PyObject* value, const ColumnType& type) {
+      return read_value(value, type, scratch);
+    };
     float raw = 0;
     bool good = true;
     if (priority != nullptr) {
@@ -121,7 +111,7 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
       good = good && raw >= 0 && std::isfinite(raw);
     }
     // Looking up the keys of a dict can run Python code, which may close the buffer.
-    if (good && read_row(handle, values, sources, scratch) && handle.buffer) {
+    if (good && read_fields(handle, values, sources, read_one) && handle.buffer) {
       std::int64_t id = 0;
       add_rows(handle, 1, sources, priority != nullptr ? &raw : nullptr, &id);
       return PyLong_FromLongLong(id);
@@ -141,10 +131,9 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (values_by_field(handle, args, nargs, kwnames, values, priority)) {
     Sources sources;
     npy_intp n = -1;
-    bool good = true;
-    for (std::size_t i = 0; good && i < handle.fields.size(); ++i) {
-      good = read_rows(handle, handle.fields[i], values[i], sources, n);
-    }
+    bool good = read_fields(handle, values, sources, [&](PyObject* value, const ColumnType& type) {
+      return read_values(value, type, n);
+    });
     std::vector<float> raws;
     good = good && n > 0 && (priority == nullptr || read_priorities(priority, n, raws));
     if (good && handle.buffer) {
