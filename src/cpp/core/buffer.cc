@@ -18,21 +18,8 @@ namespace {
 
 // Batches of more bytes than this are copied by several threads.
 constexpr std::size_t kParallelBytes = 256 * 1024;
-
-// Picks of small batches stay on the stack.
-class PickSpace {
- public:
-  explicit PickSpace(std::size_t n) : n_(n) {
-    if (n > kInline) more_.resize(n);
-  }
-  std::span<Pick> picks() { return {more_.empty() ? few_ : more_.data(), n_}; }
-
- private:
-  static constexpr std::size_t kInline = 256;
-  std::size_t n_;
-  Pick few_[kInline];
-  std::vector<Pick> more_;
-};
+// Batches of more bytes than this are not read ahead: the cache would not keep them.
+constexpr std::size_t kAheadBytes = 16 * 1024;
 
 }  // namespace
 
@@ -70,17 +57,47 @@ void Buffer::release() {
 }
 
 void Buffer::sample(const Batch& batch, float beta) {
+  Draw draw(batch.rows);
+  finish(draw, batch, beta);
+}
+
+void Buffer::begin(Draw& draw) {
+  if (!sampler_->draws_freely() || ring_.blocks.used_slots() == 0) return;
+  choose(draw, ring_.counters().draws.load(std::memory_order_relaxed));
+  prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
+  draw.begun_ = true;
+}
+
+void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
   Counters& counters = ring_.counters();
-  Random random(ring_.settings().seed, counters.draws.fetch_add(1, std::memory_order_relaxed));
-  PickSpace space(batch.rows);
-  const std::span<Pick> picks = space.picks();
-  const Mass mass = sampler_->draw(random, picks);
+  if (!draw.begun_ || !counters.draws.compare_exchange_strong(draw.turn_, draw.turn_ + 1,
+                                                              std::memory_order_relaxed)) {
+    choose(draw, counters.draws.fetch_add(1, std::memory_order_relaxed));
+    prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
+  }
+  const std::span<Pick> picks = draw.picks();
   if (ring_.settings().cer != 0) include_newest(picks);
-  copy_rows(random, picks, batch);
-  if (batch.weights != nullptr) weigh(picks, mass, beta, batch.weights);
+  copy_rows(draw.random_, picks, batch);
+  if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
   counters.rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
+  read_ahead(draw.turn_, batch.rows);
+}
+
+// A learner that draws alone will ask for as many rows again: they come into the cache while it
+// learns from these. A guess that turns out wrong costs nothing but the reading.
+void Buffer::read_ahead(std::uint64_t turn, std::size_t rows) {
+  const bool alone = last_turn_.load(std::memory_order_relaxed) + 1 == turn;
+  last_turn_.store(turn, std::memory_order_relaxed);
+  if (!alone || rows * ring_.layout().row_bytes > kAheadBytes) return;
+  sampler_->foresee(Random(ring_.settings().seed, turn + 1), rows);
+}
+
+void Buffer::choose(Draw& draw, std::uint64_t turn) const {
+  draw.turn_ = turn;
+  draw.random_ = Random(ring_.settings().seed, turn);
+  draw.mass_ = sampler_->draw(draw.random_, draw.picks());
 }
 
 // Combined experience replay: the newest row takes the first place of the batch, with the mass it
@@ -127,7 +144,7 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
   std::uint64_t slots[Rows::kGather];
   std::uint64_t words[Rows::kGather];
   const std::size_t n = picks.size();
-  for (std::size_t i = 0; i < n; ++i) rows.prefetch(slots[i] = picks[i].slot);
+  for (std::size_t i = 0; i < n; ++i) slots[i] = picks[i].slot;
   for (std::size_t i = 0; i < n; ++i) words[i] = wanted_word(picks[i]);
   rows.gather(slots, n, batch.columns, at, batch.step);
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
@@ -144,8 +161,12 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
 void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch) {
   const std::size_t row_bytes = ring_.layout().row_bytes;
   if (row_bytes * picks.size() < kParallelBytes) {
+    // The first rows are on their way; the next ones follow while these are copied.
     for (std::size_t at = 0; at < picks.size(); at += Rows::kGather) {
-      copy_some(random, picks.subspan(at, std::min(Rows::kGather, picks.size() - at)), batch, at);
+      const std::size_t n = std::min(Rows::kGather, picks.size() - at);
+      const std::size_t left = picks.size() - at - n;
+      prefetch(picks.subspan(at + n, std::min(Rows::kGather, left)));
+      copy_some(random, picks.subspan(at, n), batch, at);
     }
     return;
   }

@@ -4,14 +4,18 @@
 // serialise on a lock of this process held for the copy; nothing else locks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "core/random.h"
 #include "core/ring.h"
 #include "core/sampler.h"
 #include "core/writer.h"
+#include "os/cpu.h"
 #include "os/thread_lock.h"
 
 namespace replay_buffer {
@@ -24,6 +28,28 @@ struct Batch {
   std::int64_t* ids = nullptr;
   float* weights = nullptr;
   std::size_t step = 0;
+};
+
+// The choice of rows for one batch. Begun before the batch has a place to go to, so that the rows
+// are on their way into the cache while the caller makes that place.
+class Draw {
+ public:
+  explicit Draw(std::size_t rows) : rows_(rows) {
+    if (rows > kInline) more_.resize(rows);
+  }
+
+ private:
+  friend class Buffer;
+  std::span<Pick> picks() { return {more_.empty() ? few_ : more_.data(), rows_}; }
+
+  static constexpr std::size_t kInline = 256;  // picks of small batches stay on the stack
+  std::size_t rows_;
+  bool begun_ = false;
+  std::uint64_t turn_ = 0;  // the draw this would be, unless another one comes before
+  Random random_{0, 0};
+  Mass mass_;
+  Pick few_[kInline];
+  std::vector<Pick> more_;
 };
 
 class Buffer {
@@ -42,6 +68,11 @@ class Buffer {
   // Fills a batch drawn by the buffer's strategy, weights with exponent beta. Throws
   // kNotEnoughRows when there is nothing to draw from.
   void sample(const Batch& batch, float beta);
+
+  // The same in two steps, with the caller's work in between. A draw that is begun and not finished
+  // leaves no trace. REQUIRES: finish() with a batch of as many rows.
+  void begin(Draw& draw);
+  void finish(Draw& draw, const Batch& batch, float beta);
 
   // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,
   // and their places in the columns are left as they were.
@@ -62,6 +93,9 @@ class Buffer {
 
  private:
   void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+  REPLAY_ALWAYS_INLINE void prefetch(std::span<const Pick> picks) const {
+    for (const Pick& pick : picks) ring_.rows.prefetch(pick.slot);
+  }
   void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
   void copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at);
   void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
@@ -69,11 +103,14 @@ class Buffer {
   bool same_mass(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
   bool forget(std::size_t slot) const;
+  void choose(Draw& draw, std::uint64_t turn) const;
+  void read_ahead(std::uint64_t turn, std::size_t rows);
   void include_newest(std::span<Pick> picks) const;
   void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
 
   Ring ring_;
   std::unique_ptr<Sampler> sampler_;
+  std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
   os::SpinLock lock_;  // protects what follows
   Writer writer_;
   std::uint64_t generation_;  // of forks; another one means this is a child's copy

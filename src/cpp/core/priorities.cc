@@ -130,11 +130,12 @@ bool Priorities::never_given(std::int64_t id) const {
   if (id < 0) return true;
   const auto number = static_cast<std::uint64_t>(id);
   const std::uint64_t slot = number % capacity_;
-  const std::uint64_t block = slot / block_rows_;
   const std::uint64_t lap = number / capacity_ + 1;
+  const std::uint32_t held = of(slot).lap;
+  if (held == lap) return false;
+  const std::uint64_t block = slot / block_rows_;
   if ((lap - 1) * block_count_ + block >= counters_.head.load(std::memory_order_relaxed))
     return true;
-  const std::uint32_t held = of(slot).lap;
   if (held != kGone) return lap > held;
   // Cleared, or just written and not yet weighed: the row itself and its block tell.
   const auto& row =

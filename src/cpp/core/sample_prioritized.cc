@@ -27,6 +27,8 @@ class PrioritizedSampler final : public Sampler {
     return {total, lowest()};
   }
 
+  bool draws_freely() const override { return true; }
+
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
     // Whatever has a priority may be held by a writer that was stopped: what is left is equal.
     constexpr unsigned kGuesses = 1000;

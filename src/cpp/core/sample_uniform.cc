@@ -16,12 +16,20 @@ class UniformSampler final : public Sampler {
     return {};
   }
 
+  bool draws_freely() const override { return true; }
+
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
     constexpr unsigned kGuesses = 32;
     const std::size_t used = ring_.blocks.used_slots();
     if (attempt > kGuesses || used == 0) return draw_by_count(ring_, random, pick);
     pick.slot = random.below(used);
     return true;
+  }
+
+  void foresee(Random random, std::size_t rows) const override {
+    const std::size_t used = ring_.blocks.used_slots();
+    if (used == 0) return;
+    for (std::size_t i = 0; i < rows; ++i) ring_.rows.prefetch(random.below(used));
   }
 
  private:

@@ -39,9 +39,15 @@ class Sampler {
   // Chooses picks.size() rows. Throws kNotEnoughRows when the buffer cannot give that many.
   virtual Mass draw(Random& random, std::span<Pick> picks) = 0;
 
+  // Whether draw() leaves no trace, so that rows may be chosen for a batch that is then not taken.
+  virtual bool draws_freely() const { return false; }
+
   // Chooses one row in place of `pick`, which is gone; `attempt` counts from 1 for the same place.
   // Returns false when there is nothing to choose.
   virtual bool redraw(Random& random, Pick& pick, unsigned attempt) = 0;
+
+  // Brings into the cache the rows that a draw of `rows` with this generator would choose now.
+  virtual void foresee(Random, std::size_t) const {}
 
   // The mass a row would have been drawn with just now.
   virtual float mass_of(std::size_t) { return 1; }

@@ -85,18 +85,20 @@ void Tree::refresh_range(std::size_t first, std::size_t count) const {
 
 void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
   constexpr std::size_t kMarked = 4096;  // levels this small share ancestors: refresh each once
-  std::size_t divisor = kFanout;
-  for (std::size_t at = 1; at < shape_.levels(); ++at, divisor *= kFanout) {
+  for (std::size_t at = 1; at < shape_.levels(); ++at) {
+    const unsigned shift = static_cast<unsigned>(at) * kFanoutBits;
     if (shape_.size(at) > kMarked) {
-      for (std::uint64_t leaf : leaves) refresh_node(at, leaf / divisor);
+      for (std::uint64_t leaf : leaves) refresh_node(at, leaf >> shift);
       continue;
     }
-    std::uint64_t marked[kMarked / 64] = {};
+    std::uint64_t marked[kMarked / 64];
+    const std::size_t groups = (shape_.size(at) + 63) / 64;
+    std::fill_n(marked, groups, std::uint64_t{0});
     for (std::uint64_t leaf : leaves) {
-      const std::size_t node = leaf / divisor;
+      const std::size_t node = leaf >> shift;
       marked[node / 64] |= std::uint64_t{1} << (node % 64);
     }
-    for (std::size_t w = 0; w * 64 < shape_.size(at); ++w) {
+    for (std::size_t w = 0; w < groups; ++w) {
       for (std::uint64_t bits = marked[w]; bits != 0; bits &= bits - 1) {
         refresh_node(at, w * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
       }
@@ -118,7 +120,7 @@ float Tree::lowest() const { return value_of(level(lows_, shape_.levels() - 1)[0
 // Places the targets, which rise, in one walk along a level of not many more nodes than there are
 // targets; all levels above it need no visit. Returns that level.
 std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
-  constexpr std::size_t kNodesForTarget = 8;
+  constexpr std::size_t kNodesForTarget = 4;
   std::size_t at = shape_.levels() - 1;
   while (at > 1 && shape_.size(at - 1) <= kNodesForTarget * targets.size()) --at;
   const Word* words = level(sums_, at);

@@ -32,7 +32,9 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   }
   cursor_ += n;
   ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
-  ring_.segment->owners()[me_.owner].rows_added.fetch_add(n, std::memory_order_relaxed);
+  // Only this writer counts in its owner's line.
+  std::atomic<std::uint64_t>& added = ring_.segment->owners()[me_.owner].rows_added;
+  added.store(added.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   if (ring_.priorities) ring_.priorities->tree().refresh_range(first, n);
 }
 

@@ -10,7 +10,8 @@
 namespace replay_buffer::python {
 namespace {
 
-// Where the values of a call lie: for each column its bytes, and the objects they belong to.
+// Where the values of a call lie: for each column its bytes; and of values in dicts the objects
+// they belong to. Arguments themselves are kept alive by the caller.
 struct Sources {
   const std::byte* columns[kMaxColumns];
   Held held;
@@ -22,7 +23,6 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, Sourc
                 const Read& read) {
   if (field.column >= 0) {
     const auto c = static_cast<std::size_t>(field.column);
-    sources.held.add(value);
     return (sources.columns[c] = read(value, handle.types[c])) != nullptr;
   }
   if (!PyDict_Check(value) ||
@@ -31,7 +31,9 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, Sourc
   }
   for (const Field& child : field.children) {
     PyObject* inner = PyDict_GetItemWithError(value, child.key);
-    if (inner == nullptr || !read_field(handle, child, inner, sources, read)) return false;
+    if (inner == nullptr) return false;
+    if (child.column >= 0) sources.held.add(inner);
+    if (!read_field(handle, child, inner, sources, read)) return false;
   }
   return true;
 }
@@ -73,6 +75,11 @@ bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nar
   return filled == fields;
 }
 
+bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
+  return kwnames == nullptr && handle.buffer &&
+         static_cast<std::size_t>(nargs) == handle.fields.size();
+}
+
 // The priorities of n rows; false when there are none to be had as they are, or one is not allowed.
 bool read_priorities(PyObject* given, npy_intp n, std::vector<float>& raws) {
   raws.resize(static_cast<std::size_t>(n));
@@ -95,9 +102,11 @@ void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const
 
 PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) try {
   const Handle& handle = handle_of(self);
-  PyObject* values[kMaxColumns];
+  PyObject* by_field[kMaxColumns];
   PyObject* priority = nullptr;
-  if (values_by_field(handle, args, nargs, kwnames, values, priority)) {
+  const bool positional = all_positional(handle, nargs, kwnames);
+  if (positional || values_by_field(handle, args, nargs, kwnames, by_field, priority)) {
+    PyObject* const* values = positional ? args : by_field;
     Sources sources;
     Scratch scratch;
     const auto read_one = [&](PyObject* value, const ColumnType& type) {

@@ -113,7 +113,9 @@ const std::byte* from_real(double value, const ColumnType& type, Scratch& scratc
 
 const std::byte* read_scalar(PyObject* value, const ColumnType& type, Scratch& scratch) {
   PyTypeObject* kind = Py_TYPE(value);
-  if (PyFloat_Check(value)) return from_real(PyFloat_AS_DOUBLE(value), type, scratch);
+  if (kind == &PyFloat_Type || kind == &PyDoubleArrType_Type) {
+    return from_real(PyFloat_AS_DOUBLE(value), type, scratch);
+  }
   if (kind == &PyBool_Type || kind == &PyBoolArrType_Type) {
     if (type.dtype != DType::kBool) return nullptr;
     const bool truth =
@@ -144,10 +146,16 @@ bool same_type(int given, int wanted) {
 bool plain(PyObject* value, int numpy_type, int dimensions, const npy_intp* shape) {
   if (!PyArray_CheckExact(value)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(value);
-  return same_type(PyArray_TYPE(array), numpy_type) && PyArray_NDIM(array) == dimensions &&
-         std::equal(shape, shape + dimensions, PyArray_DIMS(array)) &&
-         (PyArray_FLAGS(array) & NPY_ARRAY_CARRAY_RO) == NPY_ARRAY_CARRAY_RO &&
-         PyArray_ISNOTSWAPPED(array);
+  if (!same_type(PyArray_TYPE(array), numpy_type) || PyArray_NDIM(array) != dimensions ||
+      (PyArray_FLAGS(array) & NPY_ARRAY_CARRAY_RO) != NPY_ARRAY_CARRAY_RO ||
+      !PyArray_ISNOTSWAPPED(array)) {
+    return false;
+  }
+  const npy_intp* given = PyArray_DIMS(array);
+  for (int i = 0; i < dimensions; ++i) {  // few: a call to compare them would take longer
+    if (given[i] != shape[i]) return false;
+  }
+  return true;
 }
 
 std::byte* data_of(PyObject* array) {
@@ -212,11 +220,11 @@ std::vector<Field> make_fields(const Schema& schema) {
 }
 
 const std::byte* read_value(PyObject* value, const ColumnType& type, Scratch& scratch) {
+  if (type.dimensions == 0 && !PyArray_CheckExact(value)) return read_scalar(value, type, scratch);
   if (plain(value, type.numpy_type, type.dimensions, type.shape + 1)) {
     const std::byte* data = data_of(value);
     return below_limit(data, type, 1) ? data : nullptr;
   }
-  if (type.dimensions == 0) return read_scalar(value, type, scratch);
   if (type.dtype == DType::kFloat32 && plain(value, NPY_FLOAT64, type.dimensions, type.shape + 1)) {
     std::byte* out = scratch.take(type.bytes);
     if (out == nullptr) return nullptr;

@@ -96,11 +96,11 @@ double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
   return beta;
 }
 
-bool draw(const std::shared_ptr<Buffer>& buffer, const Batch& batch, float beta, bool long_draw,
-          const Held& held) try {
+bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
+            bool long_draw, const Held& held) try {
   const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
   const MaybeRelease released(long_draw || bytes > kReleaseBytes, &held);
-  buffer->sample(batch, beta);
+  buffer->finish(draw, batch, beta);
   return true;
 } catch (...) {
   set_current_error();
@@ -155,6 +155,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     beta = static_cast<float>(b);
   }
 
+  Draw draw(static_cast<std::size_t>(n));
+  buffer->begin(draw);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxColumns];
   Batch batch{static_cast<std::size_t>(n), columns};
   Held held;
@@ -172,7 +174,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  if (!draw(buffer, batch, beta, handle.long_draws, held)) {
+  if (!finish(buffer, draw, batch, beta, handle.long_draws, held)) {
     Py_DECREF(result);
     return nullptr;
   }

@@ -5,7 +5,8 @@
 
 namespace replay_buffer {
 
-inline constexpr std::size_t kFanout = 16;
+inline constexpr unsigned kFanoutBits = 4;
+inline constexpr std::size_t kFanout = std::size_t{1} << kFanoutBits;
 
 // Level 0 holds the leaves; the last level holds one node, the root. Every level but the root is
 // padded to whole groups of 16, so that the children of any node are 16 words on two cache lines.
