@@ -65,7 +65,7 @@ struct Columns {
 // A buffer of the core, full; with random priorities where there are any.
 struct FullBuffer {
   FullBuffer(SamplingStrategy strategy, const Schema& columns, std::size_t rows)
-      : schema(columns), buffer(Segment::create_heap(config_of(strategy, rows), columns)) {
+      : schema(columns), buffer(Segment::create({}, config_of(strategy, rows), columns)) {
     const std::size_t chunk = std::min<std::size_t>(rows, 1000);
     const Columns some(schema, chunk);
     const std::vector<float> raws = priorities(rows);

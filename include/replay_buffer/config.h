@@ -33,6 +33,16 @@ struct BufferConfig {
   std::uint32_t max_times_sampled = 1;  // kFifo only
   std::uint64_t seed = 0;
   std::uint64_t block_rows = 0;  // rows a writer takes at a time; 0 chooses from the capacity
+
+  // Rate limiter: draws wait until min_size rows are there, and draws and adds for each other so
+  // that samples_per_insert rows are drawn for each row added, give or take `tolerance` rows drawn.
+  std::uint64_t min_size = 0;
+  double samples_per_insert = 0;  // 0: no limit
+  double tolerance = 0;
+
+  bool durable = false;          // files: a checksum for each row, checked after a power cut
+  float beta_end = 0.4F;         // what beta becomes ...
+  std::uint64_t beta_steps = 0;  // ... in so many draws; 0: it stays
 };
 
 }  // namespace replay_buffer

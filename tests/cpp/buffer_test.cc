@@ -198,7 +198,7 @@ TEST(Buffer, TryAddAddsWhenNobodyElseIsAdding) {
 TEST(Buffer, ReleaseSealsTheBlockForOthers) {
   NumberedBuffer b(config_of(4, SamplingStrategy::kUniform, 4));
   b.add(2);
-  Writer other(b.buffer.ring(), {1, 1});
+  Writer other(b.buffer.ring(), b.buffer.owners().join());
   const NumberedRows row(b.schema, 1);
   EXPECT_EQ(code_of([&] { other.append(1, row.in(), nullptr, nullptr); }), ErrorCode::kBusy);
   b.buffer.release();

@@ -46,7 +46,7 @@ TEST_P(BufferThreads, RowsAreNeverTornOrMixedUp) {
   constexpr std::size_t kLearners = 2;
   const Load load = GetParam();
   const Schema schema = load.row_bytes == 0 ? small_schema() : large_schema(load.row_bytes);
-  Buffer buffer(Segment::create_heap(config_of(load.capacity, load.strategy), schema));
+  Buffer buffer(Segment::create({}, config_of(load.capacity, load.strategy), schema));
   {
     NumberedRows rows(schema, load.capacity);
     for (std::size_t i = 0; i < load.capacity; ++i) rows.fill(i, i);
@@ -116,7 +116,7 @@ TEST(BufferThreads, EveryAddIsThereUnderItsId) {
   constexpr std::size_t kWriters = 4;
   const std::size_t each = rounds(50'000);
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create_heap(config_of(kWriters * each), schema));
+  Buffer buffer(Segment::create({}, config_of(kWriters * each), schema));
   std::vector<std::vector<std::int64_t>> ids(kWriters);
   crowd(kWriters, [&](std::size_t me) {
     NumberedRows row(schema, 1);
@@ -140,7 +140,7 @@ TEST(BufferThreads, EveryAddIsThereUnderItsId) {
 TEST(BufferThreads, WritersOfTheirOwnBlocksAndLearners) {
   constexpr std::size_t kWriters = 3;
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create_heap(config_of(2000, SamplingStrategy::kPrioritized, 16), schema));
+  Buffer buffer(Segment::create({}, config_of(2000, SamplingStrategy::kPrioritized, 16), schema));
   Countdown writing(kWriters);
   std::atomic<std::size_t> torn{0};
   crowd(kWriters + 2, [&](std::size_t me) {
@@ -183,7 +183,7 @@ TEST(BufferThreads, WritersOfTheirOwnBlocksAndLearners) {
 // A clear in the middle of others' writing leaves books that balance.
 TEST(BufferThreads, ClearWhileOthersWriteLeavesTheBooksBalanced) {
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create_heap(config_of(500, SamplingStrategy::kPrioritized, 16), schema));
+  Buffer buffer(Segment::create({}, config_of(500, SamplingStrategy::kPrioritized, 16), schema));
   Countdown writing(2);
   crowd(3, [&](std::size_t me) {
     if (me < 2) {

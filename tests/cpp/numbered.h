@@ -109,7 +109,7 @@ struct NumberedBuffer {
   };
 
   explicit NumberedBuffer(const BufferConfig& config, Schema s = small_schema())
-      : schema(std::move(s)), buffer(Segment::create_heap(config, schema)) {}
+      : schema(std::move(s)), buffer(Segment::create({}, config, schema)) {}
 
   // Adds n rows in one call and returns their ids.
   std::vector<std::int64_t> add(std::size_t n = 1, const float* raws = nullptr) {

@@ -202,7 +202,7 @@ struct TestPriorities {
           BufferConfig config = prioritized(capacity);
           config.block_rows = block_rows;
           config.weights = WeightScale::kGlobalMax;
-          return Segment::create_heap(config, small_schema());
+          return Segment::create({}, config, small_schema());
         }()) {}
 
   const Priorities& operator*() const { return *ring.priorities; }

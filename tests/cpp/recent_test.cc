@@ -78,7 +78,7 @@ TEST(Recent, StopsAtTheLastClear) {
 
 TEST(Recent, SeesTheRowsOfEveryWriter) {
   const Ring ring(
-      Segment::create_heap(config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
+      Segment::create({}, config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
   const NumberedRows rows(small_schema(), 12);
   Writer a(ring, {1, 1});
   Writer b(ring, {2, 1});
@@ -91,7 +91,7 @@ TEST(Recent, SeesTheRowsOfEveryWriter) {
 // A writer may keep a block open while the others go round several times.
 TEST(Recent, SeesTheRowsOfAWriterThatIsSlow) {
   const Ring ring(
-      Segment::create_heap(config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
+      Segment::create({}, config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
   const NumberedRows rows(small_schema(), 12);
   Writer slow(ring, {1, 1});
   Writer fast(ring, {2, 1});

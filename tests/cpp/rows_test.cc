@@ -41,7 +41,7 @@ bool read(const Rows& rows, std::size_t slot, NumberedRows& out, std::size_t at 
 
 TEST(Rows, GivesBackWhatWasWrittenAndTouchesNoNeighbour) {
   for (const Schema& schema : {small_schema(), apart_schema(), large_schema(5000)}) {
-    const auto segment = Segment::create_heap(config_of(5), schema);
+    const auto segment = Segment::create({}, config_of(5), schema);
     const Rows rows(*segment);
     NumberedRows in(schema, 5);
     NumberedRows out(schema, 5);
@@ -58,7 +58,7 @@ TEST(Rows, GivesBackWhatWasWrittenAndTouchesNoNeighbour) {
 }
 
 TEST(Rows, ANeverWrittenRowIsNotCommitted) {
-  const auto segment = Segment::create_heap(config_of(3), small_schema());
+  const auto segment = Segment::create({}, config_of(3), small_schema());
   const Rows rows(*segment);
   for (std::size_t slot = 0; slot < 3; ++slot) EXPECT_EQ(rows.word(slot).load(), 0u);
   NumberedRows in(small_schema(), 1);
@@ -69,7 +69,7 @@ TEST(Rows, ANeverWrittenRowIsNotCommitted) {
 }
 
 TEST(Rows, LeavesOutColumnsThatAreNotWanted) {
-  const auto segment = Segment::create_heap(config_of(1), small_schema());
+  const auto segment = Segment::create({}, config_of(1), small_schema());
   const Rows rows(*segment);
   NumberedRows in(small_schema(), 1);
   in.fill(0, 9);
@@ -82,7 +82,7 @@ TEST(Rows, LeavesOutColumnsThatAreNotWanted) {
 }
 
 TEST(Rows, RefusesARowThatIsNotTheExpectedOne) {
-  const auto segment = Segment::create_heap(config_of(2), small_schema());
+  const auto segment = Segment::create({}, config_of(2), small_schema());
   const Rows rows(*segment);
   NumberedRows in(small_schema(), 1);
   NumberedRows out(small_schema(), 1);
@@ -98,7 +98,7 @@ TEST(Rows, RefusesARowThatIsNotTheExpectedOne) {
 // accepted is whole and is the row its word names.
 void expect_never_torn(const Schema& schema, std::size_t slots, std::size_t writes) {
   constexpr std::size_t kReaders = 3;
-  const auto segment = Segment::create_heap(config_of(slots), schema);
+  const auto segment = Segment::create({}, config_of(slots), schema);
   const Rows rows(*segment);
   Countdown writing(1);
   std::atomic<std::size_t> accepted{0};

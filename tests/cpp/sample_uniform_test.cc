@@ -121,7 +121,7 @@ TEST(SampleUniform, ChangesNothingThatIsStored) {
 // wrong.
 TEST(SampleUniform, FindsFewRowsAmongManySlotsEvenly) {
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create_heap(config_of(100'000, SamplingStrategy::kUniform, 1000), schema));
+  Buffer buffer(Segment::create({}, config_of(100'000, SamplingStrategy::kUniform, 1000), schema));
   std::vector<std::unique_ptr<Writer>> writers;
   const NumberedRows row(schema, 1);
   for (std::uint16_t i = 0; i < 40; ++i) {

@@ -27,7 +27,7 @@ TEST(Segment, ANewOneSaysWhatItIs) {
   BufferConfig config = config_of(1000, SamplingStrategy::kPrioritized);
   config.seed = 42;
   config.alpha = 0.75F;
-  const auto segment = Segment::create_heap(config, small_schema());
+  const auto segment = Segment::create({}, config, small_schema());
   const Header& header = header_of(*segment);
   EXPECT_EQ(std::memcmp(&header.magic, "REPLYBFR", 8), 0);
   EXPECT_EQ(header.version, kFormatVersion);
@@ -45,7 +45,7 @@ TEST(Segment, KeepsTheSchema) {
   Schema schema = small_schema();
   schema.push_back({std::string(kMaxNameBytes, 'n'), DType::kInt32, {1, 2, 3, 4, 5, 6, 7, 8}, 0});
   schema.push_back({"action", DType::kInt64, {}, 6});
-  const auto segment = Segment::create_heap(config_of(3), schema);
+  const auto segment = Segment::create({}, config_of(3), schema);
   for (std::size_t i = 0; i < schema.size(); ++i) {
     const ColumnEntry& entry = columns_of(*segment)[i];
     EXPECT_EQ(entry.name, schema[i].name);
@@ -58,7 +58,7 @@ TEST(Segment, KeepsTheSchema) {
 
 TEST(Segment, EverythingThatChangesStartsAtZero) {
   const auto segment =
-      Segment::create_heap(config_of(100, SamplingStrategy::kPrioritized), small_schema());
+      Segment::create({}, config_of(100, SamplingStrategy::kPrioritized), small_schema());
   const Layout& l = segment->layout();
   for (std::size_t at = l.owners_at; at < l.total_bytes; ++at) {
     ASSERT_EQ(segment->base()[at], std::byte{0}) << at;
@@ -69,7 +69,7 @@ TEST(Segment, EverythingThatChangesStartsAtZero) {
 }
 
 TEST(Segment, TheChecksumCoversEveryFixedByte) {
-  const auto segment = Segment::create_heap(config_of(10), small_schema());
+  const auto segment = Segment::create({}, config_of(10), small_schema());
   const std::uint64_t sum = header_of(*segment).checksum;
   const auto recompute = [&] { return header_checksum(header_of(*segment), columns_of(*segment)); };
   const auto expect_noticed = [&](std::size_t at) {
@@ -105,7 +105,7 @@ TEST(Segment, MemoryIsReservedNotUsed) {
   const Schema frames = {{"obs", DType::kUInt8, {84, 84, 4}},
                          {"next_obs", DType::kUInt8, {84, 84, 4}}};
   const auto segment =
-      Segment::create_heap(config_of(1'000'000, SamplingStrategy::kPrioritized), frames);
+      Segment::create({}, config_of(1'000'000, SamplingStrategy::kPrioritized), frames);
   EXPECT_GT(segment->layout().total_bytes, std::size_t{56'000'000'000});
   EXPECT_LT(segment->resident_bytes(), std::size_t{1} << 20);
 }

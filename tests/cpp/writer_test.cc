@@ -23,7 +23,7 @@ using testing::small_schema;
 struct TestRing {
   TestRing(std::uint64_t capacity, std::uint64_t block_rows,
            SamplingStrategy strategy = SamplingStrategy::kUniform)
-      : ring(Segment::create_heap(config_of(capacity, strategy, block_rows), small_schema())) {}
+      : ring(Segment::create({}, config_of(capacity, strategy, block_rows), small_schema())) {}
 
   // Appends n rows numbered from `number` and returns their ids.
   std::vector<std::int64_t> append(Writer& writer, std::size_t n, std::uint64_t number,

@@ -1,7 +1,9 @@
 #include "core/blocks.h"
 
 #include <string>
+#include <utility>
 
+#include "os/crash_point.h"
 #include "replay_buffer/error.h"
 
 namespace replay_buffer {
@@ -19,7 +21,7 @@ Blocks::Blocks(const Segment& segment)
       block_rows_(segment.layout().settings.block_rows),
       capacity_(segment.layout().settings.capacity) {}
 
-Claim Blocks::claim(Identity me) const {
+Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   std::size_t skipped = 0;
   for (;;) {
     std::uint64_t head = counters_.head.load(std::memory_order_acquire);
@@ -39,11 +41,14 @@ Claim Blocks::claim(Identity me) const {
                                                      std::memory_order_acq_rel)) {
           continue;
         }
-        begin_lap(b, held.lap, lap);
+        REPLAY_CRASH_POINT("claim.held");
+        begin_lap(b, lap);
         const std::uint64_t sequence = head;
         counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
+        REPLAY_CRASH_POINT("claim.done");
         return {sequence, b, lap, b * block_rows_, rows_in(b)};
       }
+      if (reaper != nullptr && reaper->reap(b, word, me)) continue;
       if (++skipped > count_) {
         throw Error(ErrorCode::kBusy,
                     "all " + std::to_string(count_) +
@@ -56,17 +61,25 @@ Claim Blocks::claim(Identity me) const {
   }
 }
 
-// Of the two laps a block remembers, the older makes room.
-void Blocks::begin_lap(std::size_t b, std::uint32_t last, std::uint32_t lap) const {
+// Of the two laps a block remembers, the older makes room. The fill comes last: while it still has
+// the lap before, this has to be done again.
+void Blocks::begin_lap(std::size_t b, std::uint32_t lap) const {
   Block& block = blocks_[b];
   const Fill was = fill(b);
-  block.before.store((std::uint64_t{last} << 32) | was.written_in(last), std::memory_order_release);
   Block::Lap* older = &block.laps[0];
-  if (older->taken.load(std::memory_order_relaxed) >
-      block.laps[1].taken.load(std::memory_order_relaxed)) {
-    older = &block.laps[1];
+  Block::Lap* newer = &block.laps[1];
+  if (older->taken.load(std::memory_order_relaxed) > newer->taken.load(std::memory_order_relaxed)) {
+    std::swap(older, newer);
   }
-  older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
+  const bool remembered = newer->taken.load(std::memory_order_relaxed) >> 32 == lap;
+  if (remembered && was.lap == static_cast<std::uint16_t>(lap)) return;
+  // The lap before, from its low bits.
+  const auto ago = static_cast<std::uint16_t>(lap - was.lap);
+  const std::uint32_t last = lap - (ago != 0 ? ago : 0x10000U);
+  block.before.store((std::uint64_t{last} << 32) | was.written, std::memory_order_release);
+  REPLAY_CRASH_POINT("claim.before");
+  if (!remembered) older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
+  REPLAY_CRASH_POINT("claim.taken");
   // The lap changes and its count begins anew; what clear() takes away meanwhile is kept.
   const Fill from{static_cast<std::uint16_t>(was.lap), was.written, 0};
   fills_[b].fetch_add(Fill{static_cast<std::uint16_t>(lap), 0, 0}.pack() - from.pack(),
@@ -74,6 +87,7 @@ void Blocks::begin_lap(std::size_t b, std::uint32_t last, std::uint32_t lap) con
 }
 
 void Blocks::seal(const Claim& claim) const {
+  REPLAY_CRASH_POINT("seal.before");
   const BlockWord sealed{claim.lap, 0, 0, BlockState::kSealed};
   blocks_[claim.block].word.store(sealed.pack(), std::memory_order_release);
 }

@@ -2,7 +2,8 @@
 //
 // A writer claims the block at the head with one compare-and-swap that names its owner, fills its
 // rows without any read-modify-write, then seals it. Everybody helps the head forward; a block
-// whose owner is alive is skipped, never stolen. Old rows stay valid until each is overwritten.
+// whose owner is alive is skipped, never stolen; one whose owner is dead is mended first. Old rows
+// stay valid until each is overwritten.
 //
 // Thread safety: every method may be called by any thread or process at any time, except that
 // seal() is for the holder of the claim.
@@ -12,14 +13,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "segment/owners.h"
 #include "segment/segment.h"
 
 namespace replay_buffer {
 
-// Who holds a block: a slot of the process table and that slot's epoch.
-struct Identity {
-  std::uint16_t owner = 0;
-  std::uint16_t epoch = 0;
+// Mends blocks whose owner is dead.
+class Reaper {
+ public:
+  virtual ~Reaper() = default;
+  // Whether the block whose word was `seen` may have changed: mended, or somebody else was faster.
+  // False when its owner is alive.
+  virtual bool reap(std::size_t block, std::uint64_t seen, Identity me) const = 0;
 };
 
 // A block held open by one writer.
@@ -40,7 +45,8 @@ class Blocks {
   explicit Blocks(const Segment& segment);
 
   // Claims the next block for `me`. Throws kBusy when every block is held by a live writer.
-  Claim claim(Identity me) const;
+  // Without a reaper every owner counts as alive.
+  Claim claim(Identity me, const Reaper* reaper = nullptr) const;
 
   // Gives a claimed block back; its rows stay.
   void seal(const Claim& claim) const;
@@ -88,9 +94,11 @@ class Blocks {
   // Starts a new era: the next claim is block 0 of a later lap. Returns the new era.
   std::uint64_t begin_era() const;
 
- private:
-  void begin_lap(std::size_t block, std::uint32_t last, std::uint32_t lap) const;
+  // What a claim does after it has the block; done again, it changes nothing. REQUIRES: the caller
+  // holds the block at `lap`.
+  void begin_lap(std::size_t block, std::uint32_t lap) const;
 
+ private:
   Counters& counters_;
   Block* blocks_;
   std::atomic<std::uint64_t>* fills_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/recent.h"
+#include "os/crash_point.h"
 #include "os/process.h"
 #include "os/threads.h"
 #include "replay_buffer/error.h"
@@ -20,32 +21,110 @@ namespace {
 constexpr std::size_t kParallelBytes = 256 * 1024;
 // Batches of more bytes than this are not read ahead: the cache would not keep them.
 constexpr std::size_t kAheadBytes = 16 * 1024;
+// Draws between two looks for owners that died while they changed priorities.
+constexpr std::uint64_t kMendEvery = 256;
 
 }  // namespace
 
 Buffer::Buffer(std::unique_ptr<Segment> segment)
     : ring_(std::move(segment)),
+      owners_(*ring_.segment),
+      recovery_(ring_, owners_),
       sampler_(make_sampler(ring_)),
-      writer_(ring_, Identity{}),
-      generation_(os::fork_generation()) {}
+      writer_(ring_, Identity{}, &recovery_),
+      generation_(os::fork_generation()) {
+  if (!writable()) return;
+  recover_after_boot();
+  join();
+}
+
+Buffer::~Buffer() {
+  // A child that never wrote has nothing of its own to give back.
+  if (!writable() || generation_ != os::fork_generation()) {
+    writer_.become({});
+    return;
+  }
+  writer_.close();
+  owners_.leave(me_);
+  try {
+    // The last one to close a file leaves it whole on the disk, and says so there.
+    if (ring_.segment->try_alone()) {
+      ring_.segment->sync();
+      ring_.counters().boot.store(0, std::memory_order_release);
+      ring_.segment->sync();
+    }
+  } catch (const Error&) {
+    // It then counts as not closed.
+  }
+}
+
+void Buffer::join() {
+  me_ = owners_.join();
+  writer_.become(me_);
+  if (owners_.inherited(me_)) {
+    recovery_.mend_sums(me_);
+    owners_.finish_inherited(me_);
+  }
+  recovery_.mend_all(me_);
+}
+
+// In the child of a fork the handle is still the parent's: it takes a place of its own.
+void Buffer::rejoin() {
+  if (ring_.segment->file() == nullptr) {
+    writer_.abandon();
+  } else {
+    ring_.segment->reopen();
+    join();
+  }
+  generation_ = os::fork_generation();
+}
+
+// A machine that went down has kept of a file what it had written by then.
+void Buffer::recover_after_boot() {
+  if (ring_.segment->location().kind != Location::Kind::kFile) return;
+  std::atomic<std::uint64_t>& boot = ring_.counters().boot;
+  const std::uint64_t now = os::boot();
+  const std::uint64_t last = boot.load(std::memory_order_acquire);
+  if (last == now) return;
+  if (last != 0) {
+    // Somebody else who has it open has recovered it, or is about to: sharing waits for that.
+    if (ring_.segment->try_alone() && boot.load(std::memory_order_acquire) == last) {
+      if (!ring_.layout().durable()) {
+        throw Error(ErrorCode::kCorrupt,
+                    ring_.segment->location().text() +
+                        " was open when the machine went down, and without durable=True its rows "
+                        "cannot be checked");
+      }
+      recovery_.recover();
+    }
+    ring_.segment->share();
+  }
+  boot.store(now, std::memory_order_release);
+  ring_.segment->sync_header();  // before anything that needs it
+}
+
+void Buffer::check_writable() const {
+  if (!writable()) {
+    throw Error(ErrorCode::kReadOnly, ring_.segment->location().text() + " is open for reading only");
+  }
+}
 
 void Buffer::append(std::size_t n, const std::byte* const* columns, const float* raws,
                     std::int64_t* ids) {
-  if (generation_ != os::fork_generation()) [[unlikely]] {
-    writer_.abandon();
-    generation_ = os::fork_generation();
-  }
+  if (generation_ != os::fork_generation()) [[unlikely]] rejoin();
   writer_.append(n, columns, raws, ids);
 }
 
 void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws,
                  std::int64_t* ids) {
+  check_writable();
   const std::lock_guard guard(lock_);
   append(n, columns, raws, ids);
 }
 
 bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float* raws,
                      std::int64_t* ids) {
+  check_writable();
   const std::unique_lock guard(lock_, std::try_to_lock);
   if (guard) append(n, columns, raws, ids);
   return guard.owns_lock();
@@ -53,7 +132,32 @@ bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float
 
 void Buffer::release() {
   const std::lock_guard guard(lock_);
-  writer_.close();
+  if (generation_ == os::fork_generation()) writer_.close();
+}
+
+// The owner to change things as: in the child of a fork, one of its own.
+Owner& Buffer::owner() {
+  check_writable();
+  if (generation_ != os::fork_generation()) [[unlikely]] {
+    const std::lock_guard guard(lock_);
+    if (generation_ != os::fork_generation()) rejoin();
+  }
+  return owners_.slot(me_);
+}
+
+void Buffer::mend_changes() {
+  owner();
+  recovery_.mend_changes(me_);
+}
+
+UpdateResult Buffer::update(std::span<const std::int64_t> ids, std::span<const float> raws) {
+  const Change change(owner());
+  return ring_.priorities->update(ids, raws);
+}
+
+void Buffer::set_alpha(float alpha) {
+  const Change change(owner());
+  ring_.priorities->set_alpha(alpha);
 }
 
 void Buffer::sample(const Batch& batch, float beta) {
@@ -63,7 +167,7 @@ void Buffer::sample(const Batch& batch, float beta) {
 
 void Buffer::begin(Draw& draw) {
   if (!sampler_->draws_freely() || ring_.blocks.used_slots() == 0) return;
-  choose(draw, ring_.counters().draws.load(std::memory_order_relaxed));
+  choose(draw, draws().load(std::memory_order_relaxed));
   prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
   draw.begun_ = true;
 }
@@ -71,17 +175,20 @@ void Buffer::begin(Draw& draw) {
 void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
-  Counters& counters = ring_.counters();
-  if (!draw.begun_ || !counters.draws.compare_exchange_strong(draw.turn_, draw.turn_ + 1,
-                                                              std::memory_order_relaxed)) {
-    choose(draw, counters.draws.fetch_add(1, std::memory_order_relaxed));
+  if (!draw.begun_ || !draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1,
+                                                       std::memory_order_relaxed)) {
+    choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
     prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
   }
   const std::span<Pick> picks = draw.picks();
   if (ring_.settings().cer != 0) include_newest(picks);
   copy_rows(draw.random_, picks, batch);
   if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
-  counters.rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
+  if (writable()) {
+    ring_.counters().rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
+    // Who draws comes by, now and then, what a learner left that was killed in an update.
+    if (draw.turn_ % kMendEvery == 0 && ring_.segment->file() != nullptr) mend_changes();
+  }
   read_ahead(draw.turn_, batch.rows);
 }
 
@@ -237,18 +344,23 @@ std::size_t Buffer::latest(std::size_t n, std::int64_t* ids) const {
 }
 
 void Buffer::clear() {
+  const Change change(owner());
   const std::lock_guard guard(lock_);
   writer_.close();
   ring_.blocks.begin_era();
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
     if (ring_.blocks.fill(b).lap == 0) continue;  // never claimed
     const std::size_t first = b * ring_.blocks.block_rows();
-    std::uint32_t gone = 0;
-    for (std::size_t slot = first; slot < first + ring_.blocks.rows_in(b); ++slot) {
-      if (forget(slot)) ++gone;
+    const std::size_t end = first + ring_.blocks.rows_in(b);
+    const bool free = recovery_.alter(b, me_, [&] {
+      for (std::size_t slot = first; slot < end; ++slot) forget(slot);
+    });
+    if (free) continue;
+    // A writer is at work in it: row by row, counted as they go.
+    for (std::size_t slot = first; slot < end; ++slot) {
+      if (forget(slot)) ring_.blocks.uncount(b, 1);
     }
-    ring_.blocks.uncount(b, gone);
-    if (ring_.priorities) ring_.priorities->tree().refresh_range(first, ring_.blocks.rows_in(b));
+    if (ring_.priorities) ring_.priorities->tree().refresh_range(first, end - first);
   }
 }
 
@@ -261,6 +373,7 @@ bool Buffer::forget(std::size_t slot) const {
                                     std::memory_order_acq_rel)) {
     return false;
   }
+  REPLAY_CRASH_POINT("clear.row");
   const auto lap = static_cast<std::uint32_t>(row_id(seen) / capacity() + 1);
   if (ring_.priorities) ring_.priorities->drop(slot, lap);
   return true;

@@ -1,7 +1,8 @@
 // A buffer: the ring, the writer behind add(), and the sampler of its strategy.
 //
-// Thread safety: every method may be called by any number of threads at once. add() and add_many()
-// serialise on a lock of this process held for the copy; nothing else locks.
+// Thread safety: every method may be called by any number of threads at once. add() serialises on a
+// lock of this process held for the copy; nothing else locks. A handle that a fork copied into a
+// child joins as an owner of its own when the child first writes.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "core/recovery.h"
 #include "core/ring.h"
 #include "core/sampler.h"
 #include "core/writer.h"
@@ -54,10 +56,17 @@ class Draw {
 
 class Buffer {
  public:
+  // Opened for writing, it takes a place among the owners and mends what dead ones left. Throws
+  // kBusy when there is no place, kCorrupt for a file that a power cut left and cannot be checked.
   explicit Buffer(std::unique_ptr<Segment> segment);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
 
   const Layout& layout() const { return ring_.layout(); }
   const Ring& ring() const { return ring_; }
+  const Owners& owners() const { return owners_; }
+  bool writable() const { return ring_.segment->writable(); }
 
   // Adds n rows; see Writer::append.
   void add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
@@ -73,6 +82,10 @@ class Buffer {
   // leaves no trace. REQUIRES: finish() with a batch of as many rows.
   void begin(Draw& draw);
   void finish(Draw& draw, const Batch& batch, float beta);
+
+  // Sets raw priorities; see Priorities. REQUIRES: the ring has priorities.
+  UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws);
+  void set_alpha(float alpha);
 
   // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,
   // and their places in the columns are left as they were.
@@ -91,7 +104,20 @@ class Buffer {
   // Seals the block of add(); the next add() claims another.
   void release();
 
+  // Draws so far: of everybody, or of a handle for reading by itself.
+  std::uint64_t drawn() { return draws().load(std::memory_order_relaxed); }
+
+  // Returns when what was written is on the disk. For files.
+  void flush() const { ring_.segment->sync(); }
+
  private:
+  void join();
+  void rejoin();
+  void recover_after_boot();
+  void mend_changes();
+  void check_writable() const;
+  Owner& owner();
+  std::atomic<std::uint64_t>& draws() { return writable() ? ring_.counters().draws : own_draws_; }
   void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
   REPLAY_ALWAYS_INLINE void prefetch(std::span<const Pick> picks) const {
     for (const Pick& pick : picks) ring_.rows.prefetch(pick.slot);
@@ -109,10 +135,14 @@ class Buffer {
   void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
 
   Ring ring_;
+  Owners owners_;
+  Recovery recovery_;
   std::unique_ptr<Sampler> sampler_;
+  std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
   os::SpinLock lock_;  // protects what follows
   Writer writer_;
+  Identity me_;
   std::uint64_t generation_;  // of forks; another one means this is a child's copy
 };
 

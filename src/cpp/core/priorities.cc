@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "os/crash_point.h"
 #include "replay_buffer/error.h"
 
 namespace replay_buffer {
@@ -132,7 +133,7 @@ bool Priorities::never_given(std::int64_t id) const {
   const std::uint64_t slot = number % capacity_;
   const std::uint64_t lap = number / capacity_ + 1;
   const std::uint32_t held = of(slot).lap;
-  if (held == lap) return false;
+  if (held == lap && held != kGone) return false;
   const std::uint64_t block = slot / block_rows_;
   if ((lap - 1) * block_count_ + block >= counters_.head.load(std::memory_order_relaxed))
     return true;
@@ -183,10 +184,13 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
       const std::uint64_t slot = id % capacity_;
       const auto lap = static_cast<std::uint32_t>(id / capacity_ + 1);
       if (!exchange(slot, lap, {raws[i], lap})) continue;
+      REPLAY_CRASH_POINT("update.word");
       raise_max(raws[i]);
       changed[count++] = slot;
     }
+    REPLAY_CRASH_POINT("update.words");
     refresh_leaves({changed, count});
+    REPLAY_CRASH_POINT("update.leaves");
     tree_.refresh_many({changed, count});
     result.applied += count;
     result.stale += n - count;
@@ -199,10 +203,29 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
 void Priorities::set_alpha(float alpha) const {
   if (!(alpha >= 0) || !std::isfinite(alpha)) invalid("alpha must be a finite number >= 0");
   counters_.alpha_bits.store(std::bit_cast<std::uint32_t>(alpha), std::memory_order_seq_cst);
+  REPLAY_CRASH_POINT("alpha.stored");
+  refresh_all();
+}
+
+void Priorities::refresh_all() const {
   for (std::size_t slot = 0; slot < capacity_; ++slot) {
     if (of(slot).lap != 0) refresh_leaf(slot);
   }
+  REPLAY_CRASH_POINT("refresh.leaves");
   tree_.refresh_all();
+}
+
+void Priorities::mend(std::size_t slot, std::uint64_t row) const {
+  const PriorityWord word = of(slot);
+  if (!row_committed(row)) {
+    if (word.lap != 0 && word.lap != kGone) drop(slot, word.lap);
+  } else {
+    const auto lap = static_cast<std::uint32_t>(row_id(row) / capacity_ + 1);
+    if (word.lap != lap) {
+      words_[slot].store(PriorityWord{max_raw(), lap}.pack(), std::memory_order_seq_cst);
+    }
+  }
+  refresh_leaf(slot);
 }
 
 }  // namespace replay_buffer

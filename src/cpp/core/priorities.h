@@ -51,6 +51,13 @@ class Priorities {
   // now.
   void drop(std::size_t slot, std::uint32_t lap) const;
 
+  // Makes the word and the leaf of a slot agree with its row, whose word is `row`: for a block that
+  // nobody writes. A row that never got its priority gets the largest one.
+  void mend(std::size_t slot, std::uint64_t row) const;
+
+  // Recomputes every leaf and every sum.
+  void refresh_all() const;
+
   // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when a value is
   // NaN, infinite or negative, or an id was never given to a row. Stale ids are skipped and
   // counted.

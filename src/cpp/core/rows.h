@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "os/cpu.h"
+#include "os/crash_point.h"
 #include "segment/segment.h"
 
 namespace replay_buffer {
@@ -64,6 +65,7 @@ class Rows {
         records_(segment.records()),
         stride_(segment.layout().record_stride),
         capacity_(segment.layout().settings.capacity),
+        checks_(segment.layout().durable() ? segment.checks() : nullptr),
         places_(segment.layout().places.data()),
         columns_(segment.layout().places.size()) {
     apart_ = words_ != records_;
@@ -99,12 +101,23 @@ class Rows {
     const std::uint64_t before =
         w.exchange(row_word(id, RowState::kWriting), std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);  // pairs with the fence in read()
+    REPLAY_CRASH_POINT("row.writing");
     for (std::size_t c = 0; c < columns_; ++c) {
       const std::size_t n = places_[c].bytes;
       copy_shared(cell(c, slot), columns[c] + at * n, n);
+      REPLAY_CRASH_POINT("row.cell");
     }
+    if (checks_ != nullptr) checks_[slot].store(check(slot, id), std::memory_order_relaxed);
     w.store(row_word(id, RowState::kCommitted), std::memory_order_release);
     return before;
+  }
+
+  // The checksum that belongs to the row with this id, from its bytes.
+  std::uint64_t check(std::size_t slot, std::uint64_t id) const;
+  // Whether the row's bytes are those its checksum was made of. REQUIRES: a durable segment, and
+  // nobody writes.
+  bool sound(std::size_t slot, std::uint64_t id) const {
+    return checks_[slot].load(std::memory_order_relaxed) == check(slot, id);
   }
 
   // Copies the row at `slot` to place `at` of the output columns, `step` bytes apart (0: bytes(c));
@@ -174,6 +187,7 @@ class Rows {
   std::byte* records_;
   std::size_t stride_;
   std::size_t capacity_;
+  std::atomic<std::uint64_t>* checks_;  // null unless durable
   const ColumnPlace* places_;
   std::size_t columns_;
   bool apart_ = false;  // something of a row lies outside its record

@@ -21,7 +21,7 @@ const Priorities& priorities_of(const Buffer& buffer) {
 
 Store::Store(const BufferConfig& config, const Schema& schema) {
   os::watch_forks();
-  buffer_ = std::make_unique<Buffer>(Segment::create_heap(config, schema));
+  buffer_ = std::make_unique<Buffer>(Segment::create({}, config, schema));
 }
 Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
@@ -48,7 +48,8 @@ void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::i
 
 std::size_t Store::update_priorities(std::span<const std::int64_t> ids,
                                      std::span<const float> priorities) {
-  return priorities_of(*buffer_).update(ids, priorities).applied;
+  (void)priorities_of(*buffer_);
+  return buffer_->update(ids, priorities).applied;
 }
 
 float Store::priority(std::int64_t id) const { return priorities_of(*buffer_).raw_of(id); }

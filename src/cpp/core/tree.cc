@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "core/simd.h"
+#include "os/crash_point.h"
 
 namespace replay_buffer {
 namespace {
@@ -69,6 +70,7 @@ float Tree::low_below(std::size_t at, std::size_t node) const {
 }
 
 void Tree::refresh_node(std::size_t at, std::size_t node) const {
+  REPLAY_CRASH_POINT("tree.node");
   renew(level(sums_, at)[node], [&] { return sum_below(at, node); });
   if (lows_ != nullptr) renew(level(lows_, at)[node], [&] { return low_below(at, node); });
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "os/crash_point.h"
+
 namespace replay_buffer {
 
 void Writer::append(std::size_t n, const std::byte* const* columns, const float* raws,
@@ -23,7 +25,9 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   const float most = ring_.priorities && raws == nullptr ? ring_.priorities->max_raw() : 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (ring_.priorities) ring_.priorities->retire(first + i);
+    REPLAY_CRASH_POINT("row.retired");
     const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i);
+    REPLAY_CRASH_POINT("row.committed");
     if (ring_.priorities) {
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
     }
@@ -31,11 +35,14 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
     if (ids != nullptr) ids[from + i] = static_cast<std::int64_t>(first_id + i);
   }
   cursor_ += n;
+  REPLAY_CRASH_POINT("row.weighed");
   ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
   // Only this writer counts in its owner's line.
   std::atomic<std::uint64_t>& added = ring_.segment->owners()[me_.owner].rows_added;
   added.store(added.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  REPLAY_CRASH_POINT("row.counted");
   if (ring_.priorities) ring_.priorities->tree().refresh_range(first, n);
+  REPLAY_CRASH_POINT("row.done");
 }
 
 void Writer::abandon() {
@@ -60,7 +67,7 @@ void Writer::abandon() {
 void Writer::claim() {
   close();
   era_ = ring_.blocks.era();
-  claim_ = ring_.blocks.claim(me_);
+  claim_ = ring_.blocks.claim(me_, reaper_);
   cursor_ = 0;
   open_ = true;
 }

@@ -12,8 +12,9 @@ namespace replay_buffer {
 
 class Writer {
  public:
-  // The ring must outlive the writer.
-  Writer(const Ring& ring, Identity me) : ring_(ring), me_(me) {}
+  // The ring and the reaper must outlive the writer.
+  Writer(const Ring& ring, Identity me, const Reaper* reaper = nullptr)
+      : ring_(ring), me_(me), reaper_(reaper) {}
   ~Writer() { close(); }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -26,9 +27,14 @@ class Writer {
   // Seals the open block. The writer can go on; it then claims another.
   void close();
 
-  // For the copy of a writer in a forked child, which may have been in the middle of a row: counts
-  // the rows of the open block anew and seals it.
+  // For the copy of a writer in a forked child, which may have been in the middle of a row. In
+  // memory of its own: counts the rows of the open block anew and seals it.
   void abandon();
+  // In shared memory: the block is the parent's. The writer goes on as `me`.
+  void become(Identity me) {
+    open_ = false;
+    me_ = me;
+  }
 
  private:
   void claim();
@@ -37,6 +43,7 @@ class Writer {
 
   const Ring& ring_;
   Identity me_;
+  const Reaper* reaper_;
   bool open_ = false;
   Claim claim_;
   std::size_t cursor_ = 0;  // rows of the claim already written

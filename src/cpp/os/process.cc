@@ -55,6 +55,8 @@ ProcessIdentity self() {
           cache.pid_namespace.load(std::memory_order_relaxed)};
 }
 
+std::uint64_t boot() { return internal::query_boot(); }
+
 bool gone(const ProcessIdentity& process) {
   if (process.pid == 0 || process.pid > 0x7fffffffu) return false;
   if (process.pid_namespace == 0 || process.pid_namespace != self().pid_namespace) return false;

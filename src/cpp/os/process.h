@@ -22,6 +22,9 @@ struct ProcessIdentity {
 // The calling process. Computed once, and again in the child of a fork.
 ProcessIdentity self();
 
+// A number that no other boot of any machine has; 0 when the system does not say.
+std::uint64_t boot();
+
 // True when the process is certainly dead: it was of our namespace and no process has its pid now,
 // or another process has it, or it is a zombie without a thread left. False when it lives and when
 // this cannot be told (another namespace or machine, an identity that is incomplete or nonsense).

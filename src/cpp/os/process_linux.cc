@@ -64,11 +64,8 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
 std::uint64_t query_namespace() {
   struct stat pid_namespace;
   if (::stat("/proc/self/ns/pid", &pid_namespace) != 0) return 0;
-  char boot[64];
-  const ssize_t n = read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-  if (n <= 0) return 0;
-  std::uint64_t digest = 1;
-  for (ssize_t i = 0; i < n; ++i) digest = mix(digest, static_cast<unsigned char>(boot[i]));
+  std::uint64_t digest = query_boot();
+  if (digest == 0) return 0;
   digest = mix(digest, pid_namespace.st_ino);
   struct stat time_namespace;
   if (::stat("/proc/self/ns/time", &time_namespace) == 0) {
@@ -87,6 +84,15 @@ bool proc_is_ours() {
 }
 
 }  // namespace
+
+std::uint64_t query_boot() {
+  char boot[64];
+  const ssize_t n = read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  if (n <= 0) return 0;
+  std::uint64_t digest = 1;
+  for (ssize_t i = 0; i < n; ++i) digest = mix(digest, static_cast<unsigned char>(boot[i]));
+  return digest == 0 ? 1 : digest;
+}
 
 ProcessIdentity query_self() {
   ProcessIdentity identity;

@@ -22,8 +22,9 @@ std::uint64_t start_time_of(pid_t pid) {
   return info.pbi_start_tvsec * 1'000'000u + info.pbi_start_tvusec;
 }
 
-// There are no pid namespaces; the boot is what remains of the digest.
-std::uint64_t query_namespace() {
+}  // namespace
+
+std::uint64_t query_boot() {
   char boot[64];
   std::size_t size = sizeof boot;
   if (::sysctlbyname("kern.bootsessionuuid", boot, &size, nullptr, 0) != 0) return 0;
@@ -34,11 +35,10 @@ std::uint64_t query_namespace() {
   return digest == 0 ? 1 : digest;
 }
 
-}  // namespace
-
 ProcessIdentity query_self() {
   const pid_t pid = ::getpid();
-  return {static_cast<std::uint32_t>(pid), start_time_of(pid), query_namespace()};
+  return {static_cast<std::uint32_t>(pid), start_time_of(pid),
+          query_boot()};  // there are no pid namespaces: the boot is all of the digest
 }
 
 bool query_gone(const ProcessIdentity& process) {

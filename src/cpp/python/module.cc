@@ -131,7 +131,7 @@ Priorities const& priorities_of(const Handle& handle) {
 
 void settle(Handle& handle, const std::vector<ColumnArgument>& columns, const nb::dict& options) {
   const Schema schema = to_schema(columns);
-  handle.buffer = std::make_shared<Buffer>(Segment::create_heap(to_config(options), schema));
+  handle.buffer = std::make_shared<Buffer>(Segment::create({}, to_config(options), schema));
   handle.types.clear();
   for (const Column& column : schema) handle.types.push_back(column_type(column));
   handle.fields = make_fields(schema);
@@ -284,9 +284,9 @@ NB_MODULE(_core, m) {
       .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })
       .def("_max_priority", [](const Handle& h) { return priorities_of(h).max_raw(); })
       .def("_set_alpha", [](const Handle& h, float alpha) {
-        const Priorities& priorities = priorities_of(h);
+        (void)priorities_of(h);
         const std::shared_ptr<Buffer> keep = h.buffer;
         const MaybeRelease released(true);
-        priorities.set_alpha(alpha);
+        keep->set_alpha(alpha);
       });
 }

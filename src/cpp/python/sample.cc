@@ -78,9 +78,7 @@ double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
   if (given != nullptr) {
     beta = PyFloat_AsDouble(given);
   } else if (handle.scheduled) {
-    const std::uint64_t draws =
-        handle.buffer->ring().counters().draws.load(std::memory_order_relaxed);
-    PyObject* step = PyLong_FromUnsignedLongLong(draws);
+    PyObject* step = PyLong_FromUnsignedLongLong(handle.buffer->drawn());
     PyObject* value =
         step == nullptr ? nullptr : PyObject_CallMethodOneArg(self, names.scheduled_beta, step);
     Py_XDECREF(step);

@@ -83,6 +83,17 @@ void check_settings(const Settings& s) {
   if (!(s.beta >= 0 && std::isfinite(s.beta))) invalid("beta must be a finite number >= 0");
   if (!(s.epsilon >= 0 && std::isfinite(s.epsilon)))
     invalid("epsilon must be a finite number >= 0");
+  if (!(s.samples_per_insert >= 0 && std::isfinite(s.samples_per_insert)) ||
+      s.samples_per_insert > 1e6) {
+    invalid("samples_per_insert must be a number between 0 and 1,000,000");
+  }
+  if (!(s.tolerance >= 0 && std::isfinite(s.tolerance)) || s.tolerance > 1e12) {
+    invalid("tolerance must be a number between 0 and 10^12");
+  }
+  if (s.min_size > s.capacity) {
+    invalid("min_size must be at most the capacity, not " + std::to_string(s.min_size));
+  }
+  if (!(s.beta_end >= 0 && std::isfinite(s.beta_end))) invalid("beta must end at a number >= 0");
   if (s.max_times_sampled == 0) invalid("max_times_sampled must be at least 1");
   if (s.max_times_sampled * s.block_rows > (std::uint64_t{1} << 31)) {
     invalid("max_times_sampled is too large: a block can be drawn from 2^31 times");
@@ -123,6 +134,12 @@ Settings make_settings(const BufferConfig& config, const Schema& schema) {
   s.epsilon = config.epsilon;
   s.seed = config.seed;
   s.column_count = static_cast<std::uint32_t>(schema.size());
+  s.durable = config.durable ? 1 : 0;
+  s.min_size = config.min_size;
+  s.samples_per_insert = config.samples_per_insert;
+  s.tolerance = config.tolerance;
+  s.beta_steps = config.beta_steps;
+  s.beta_end = config.beta_end;
   if (!(config.alpha >= 0 && std::isfinite(config.alpha))) {
     invalid("alpha must be a finite number >= 0");
   }
@@ -153,6 +170,7 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   if (l.has_lows()) {
     l.lows_at = take(end, TreeShape(capacity).inner_nodes(), sizeof(std::uint64_t), 2 * kLine);
   }
+  if (l.durable()) l.checks_at = take(end, capacity, sizeof(std::uint64_t), kLine);
 
   // Wide elements first, so that only the end of a record is padded.
   l.places.resize(schema.size());
@@ -178,12 +196,13 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   const std::size_t together = round_up(kWord + packed, kWord);
   const std::size_t apart = kWord + round_up(packed, alignment);
-  const std::size_t beside = large + (l.has_priorities() ? 13 : 0);
+  const std::size_t beside = large + (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
   const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };
   const bool inside = !(costly(together) && !costly(apart));
   // Records that begin at half lines cross fewer of them; a few bytes are worth that.
   const std::size_t halves = round_up(together, kLine / 2);
-  const bool roomy = halves * 10 <= together * 11 && (l.row_bytes < 128 || !costly(halves));
+  const bool roomy = halves * 10 <= together * 11 &&
+                     (l.row_bytes < 128 || (halves + beside) * 100 <= l.row_bytes * 109);
   if (!inside) l.words_at = take(end, capacity, kWord, kLine);
   l.record_stride = !inside ? apart - kWord : roomy ? halves : together;
   l.records_at = take(end, capacity, l.record_stride, kPage);

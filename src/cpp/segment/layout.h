@@ -8,10 +8,9 @@
 //   ...      priorities[]    u64 per row: raw priority and lap    (prioritized, rank)
 //   ...      weights[]       f32 per row: leaves of the tree      (likewise)
 //   ...      sums            u64 per inner node of the tree       (likewise)
-//   ...      lows            u64 per inner node: least leaf       (prioritized, weights by global
-//   maximum)
-//   ...      words[]         u64 per row: row words               (only where padding would cost
-//   too much)
+//   ...      lows            u64 per inner node: least leaf       (weights by global maximum)
+//   ...      checks[]        u64 per row: checksums               (durable)
+//   ...      words[]         u64 per row: row words               (where padding would cost much)
 //   ...      records         row word and the small columns of a row, packed
 //   ...      arrays          one per large column
 //
@@ -126,8 +125,7 @@ struct Fill {
   }
 };
 
-// --------------------------------------------------------------------------------------------
-// header
+// ------------------------------------------------------------------------------------------ header
 struct Settings {
   std::uint64_t capacity;
   std::uint64_t block_rows;
@@ -139,7 +137,13 @@ struct Settings {
   float epsilon;
   std::uint64_t seed;
   std::uint32_t column_count;
-  std::uint32_t reserved[19];
+  std::uint32_t durable;
+  std::uint64_t min_size;       // rate limiter: rows before the first draw
+  double samples_per_insert;    // 0: no limit
+  double tolerance;             // how far the two may drift apart, in rows drawn
+  std::uint64_t beta_steps;     // beta goes to beta_end in so many draws; 0: it stays
+  float beta_end;
+  std::uint32_t reserved[9];
 };
 
 struct alignas(kLine) Counters {
@@ -155,7 +159,16 @@ struct alignas(kLine) Counters {
   std::atomic<std::uint32_t> max_raw_bits;
   alignas(kLine) std::atomic<std::uint64_t> updates_applied;
   std::atomic<std::uint64_t> updates_stale;
+  // Rate limiter: what inserts have earned and draws have not spent, in 1 / kBalanceUnit rows. Who
+  // waits sleeps on `bell`.
+  alignas(kLine) std::atomic<std::int64_t> balance;
+  std::atomic<std::uint32_t> bell;
+  std::atomic<std::uint32_t> waiting;
+  // The boot of the machine in which the segment was last opened for writing, 0 when it was closed
+  // properly: after a power cut memory and disk may differ.
+  alignas(kLine) std::atomic<std::uint64_t> boot;
 };
+inline constexpr std::int64_t kBalanceUnit = std::int64_t{1} << 20;
 
 struct Header {
   std::uint64_t magic;
@@ -176,27 +189,30 @@ struct ColumnEntry {
   std::uint64_t reserved[2];
 };
 
-// One process that has the segment mapped for writing.
+// One handle that has the segment open for writing.
 struct alignas(kLine) Owner {
-  std::atomic<std::uint32_t> epoch;  // grows each time the slot is taken
-  std::atomic<std::uint32_t> pid;
+  // epoch : 32 | calls under way that change priorities or clear : 32. The epoch grows each time
+  // the slot is taken. Calls under way of a dead owner have left something half done.
+  std::atomic<std::uint64_t> activity;
+  std::atomic<std::uint32_t> pid;  // 0: nobody
+  std::atomic<std::uint32_t> waits;  // what for, see core/limiter.h
   std::atomic<std::uint64_t> start_time;
   std::atomic<std::uint64_t> pid_namespace;
-  std::atomic<std::uint64_t> rows_added;
+  std::atomic<std::uint64_t> rows_added;  // by all who had the slot
 };
 
 static_assert(sizeof(Block) == kLine);
 static_assert(sizeof(Settings) == 128);
-static_assert(sizeof(Counters) == 4 * kLine);
-static_assert(sizeof(Header) == 7 * kLine && offsetof(Header, counters) == 3 * kLine);
+static_assert(sizeof(Counters) == 6 * kLine);
+static_assert(sizeof(Header) == 9 * kLine && offsetof(Header, counters) == 3 * kLine);
 static_assert(sizeof(ColumnEntry) == 192);
 static_assert(sizeof(Owner) == kLine);
 static_assert(std::is_trivially_copyable_v<Settings> && std::is_trivially_copyable_v<ColumnEntry>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-// ---------------------------------------------------------------------------------------- the
-// layout Where one column lies: address(row) = segment + base + row * stride.
+// -------------------------------------------------------------------------------------- the layout
+// Where one column lies: address(row) = segment + base + row * stride.
 struct ColumnPlace {
   std::size_t base;
   std::size_t stride;
@@ -216,6 +232,7 @@ struct Layout {
   std::size_t weights_at;
   std::size_t sums_at;
   std::size_t lows_at;
+  std::size_t checks_at;
   std::size_t words_at;  // row words lie word_stride apart: in the records, or by themselves
   std::size_t word_stride;
   std::size_t records_at;
@@ -226,6 +243,7 @@ struct Layout {
 
   bool has_priorities() const;
   bool has_lows() const;
+  bool durable() const { return settings.durable != 0; }
   // Rows of block b: block_rows, fewer in the last one.
   std::size_t rows_in(std::size_t block) const;
 };

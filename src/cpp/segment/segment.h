@@ -1,6 +1,12 @@
 // The contiguous memory of one buffer, and typed access to its sections.
 //
-// A segment does not know what is done with it, and nothing above it knows how it was mapped.
+// A segment is private memory, shared memory or a file. It does not know what is done with it, and
+// nothing above it knows how it was mapped, but that one opened for reading must not be written.
+//
+// A segment appears at its location whole or not at all: it is made in a file that no path leads
+// to, and linked when it is ready. Whoever has one open holds a shared lock on its file; one whose
+// file can be locked exclusively belongs to nobody.
+//
 // Thread safety: the accessors are const and safe; what they return is shared memory whose rules
 // stand in layout.h and in the core classes that own each section.
 #pragma once
@@ -9,22 +15,51 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
+#include "os/file.h"
 #include "os/memory.h"
 #include "segment/layout.h"
+#include "segment/location.h"
 
 namespace replay_buffer {
 
 class Segment {
  public:
-  // Private memory of this process: reserved, and used as rows are written.
-  static std::unique_ptr<Segment> create_heap(const BufferConfig& config, const Schema& schema);
+  // A new, empty segment. Private memory is reserved, and used as rows are written; shared memory
+  // and files are allocated now. Throws kAlreadyExists when one is there; named shared memory that
+  // nobody has open is taken as left by a crash, and replaced. Throws kOutOfSpace.
+  static std::unique_ptr<Segment> create(const Location& location, const BufferConfig& config,
+                                         const Schema& schema);
+
+  // One that exists. Every fact about it is computed from a checked private copy of its header.
+  // Throws kNotFound, kPermissionDenied, kCorrupt, kIncompatible (another format).
+  static std::unique_ptr<Segment> open(const Location& location, os::Access access);
+
+  // One whose file was handed over by another process.
+  static std::unique_ptr<Segment> adopt(os::File file, const Location& location, os::Access access);
+
+  // Removes a named segment; it lives on where it is open. With `only_stale`, only when nobody has
+  // it open: returns false otherwise.
+  static bool remove(const Location& location, bool only_stale);
 
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   // The private, checked copy of the header's facts. Never read again from shared memory.
   const Layout& layout() const { return layout_; }
+  const Location& location() const { return location_; }
+  bool writable() const { return mapping_.writable(); }
+  // Null for private memory.
+  const os::File* file() const { return file_ ? &file_ : nullptr; }
+
+  // For the child of a fork: an open file description, and so locks, of its own.
+  void reopen();
+
+  // Whether this is the only one who has the segment open, by taking the exclusive lock. Gives up
+  // the shared one in any case: for the end of a segment's use, or with share() after it.
+  bool try_alone() const { return file_ && file_.try_lock_exclusive(); }
+  void share() const { file_.lock_shared(); }
 
   std::byte* base() const { return mapping_.data(); }
   Counters& counters() const { return at<Header>(0)->counters; }
@@ -43,21 +78,36 @@ class Segment {
   std::atomic<std::uint64_t>* lows() const {
     return at<std::atomic<std::uint64_t>>(layout_.lows_at);
   }
+  std::atomic<std::uint64_t>* checks() const {
+    return at<std::atomic<std::uint64_t>>(layout_.checks_at);
+  }
   std::byte* words() const { return base() + layout_.words_at; }
   std::byte* records() const { return base() + layout_.records_at; }
 
   // Bytes of physical memory behind the segment now.
   std::size_t resident_bytes() const { return mapping_.resident_bytes(); }
+  // Returns when what was written is on the disk. Does nothing unless it is a file.
+  void sync() const { sync(mapping_.size()); }
+  void sync_header() const { sync(sizeof(Header)); }
 
  private:
-  Segment(os::Mapping mapping, Layout layout)
-      : mapping_(std::move(mapping)), layout_(std::move(layout)) {}
+  void sync(std::size_t bytes) const {
+    if (location_.kind == Location::Kind::kFile) mapping_.sync(0, bytes);
+  }
+
+  Segment(Location location, os::File file, os::Mapping mapping, Layout layout)
+      : location_(std::move(location)),
+        file_(std::move(file)),
+        mapping_(std::move(mapping)),
+        layout_(std::move(layout)) {}
 
   template <typename T>
   T* at(std::size_t offset) const {
     return reinterpret_cast<T*>(mapping_.data() + offset);
   }
 
+  Location location_;
+  os::File file_;
   os::Mapping mapping_;
   Layout layout_;
 };

@@ -1,0 +1,68 @@
+// Recovery: mending what a process left when it was killed.
+//
+// Everything here computes what should be there from what is certain (row words and priority
+// words), and may be done again, by anybody, at any time: a process killed while mending leaves
+// nothing that the next one does not mend.
+//
+// Thread safety: all methods may be called by any thread or process at any time, except recover().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/ring.h"
+#include "segment/owners.h"
+
+namespace replay_buffer {
+
+class Recovery final : public Reaper {
+ public:
+  // Both must outlive it.
+  Recovery(const Ring& ring, const Owners& owners) : ring_(ring), owners_(owners) {}
+
+  // A block whose owner is dead: rows being written are dropped, rows are counted, priorities and
+  // their sums follow; then it is sealed.
+  bool reap(std::size_t block, std::uint64_t seen, Identity me) const override;
+
+  // Takes a block that nobody writes to, calls change(), counts its rows anew and gives it back.
+  // False when somebody writes to it.
+  template <class Function>
+  bool alter(std::size_t block, Identity me, Function&& change) const {
+    std::atomic<std::uint64_t>& word = ring_.segment->blocks()[block].word;
+    for (;;) {
+      std::uint64_t seen = word.load(std::memory_order_acquire);
+      const BlockWord held = BlockWord::unpack(seen);
+      if (held.state != BlockState::kSealed) {
+        if (reap(block, seen, me)) continue;
+        return false;
+      }
+      const BlockWord mine{held.lap, me.epoch, me.owner, BlockState::kReaping};
+      if (!word.compare_exchange_strong(seen, mine.pack(), std::memory_order_acq_rel)) continue;
+      change();
+      if (held.lap != 0) mend_block(block, held.lap);
+      word.store(seen, std::memory_order_release);
+      return true;
+    }
+  }
+
+  // Everything that dead owners left: their blocks, and what they were changing.
+  void mend_all(Identity me) const;
+  // Only what they were changing: a writer comes by their blocks, but nobody by a priority. Cheap
+  // when there is nothing.
+  void mend_changes(Identity me) const;
+  // All counts and all sums.
+  void mend_sums(Identity me) const;
+
+  // After a power cut, of which no process is left: every row is looked at, and kept if its
+  // checksum holds. REQUIRES: a durable segment that nobody else has open.
+  void recover() const;
+
+ private:
+  void mend_block(std::size_t block, std::uint32_t lap) const;
+  void recount(std::size_t block, std::uint32_t lap) const;
+
+  const Ring& ring_;
+  const Owners& owners_;
+};
+
+}  // namespace replay_buffer

@@ -1,0 +1,128 @@
+#include "segment/owners.h"
+
+#include <string>
+
+#include "os/byte_lock.h"
+#include "os/crash_point.h"
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+namespace {
+
+// The byte of slot i is far behind the end of any segment: a lock needs no storage.
+constexpr std::uint64_t kLocksAt = std::uint64_t{1} << 61;
+
+}  // namespace
+
+os::ProcessIdentity Owners::process_of(const Owner& owner) {
+  return {owner.pid.load(std::memory_order_acquire),
+          owner.start_time.load(std::memory_order_relaxed),
+          owner.pid_namespace.load(std::memory_order_relaxed)};
+}
+
+Identity Owners::identity_of(std::size_t slot) const {
+  const std::uint64_t activity = segment_.owners()[slot].activity.load(std::memory_order_acquire);
+  return {static_cast<std::uint16_t>(slot), static_cast<std::uint16_t>(epoch_of(activity))};
+}
+
+// The lock of a slot; where there is no file, the pid.
+bool Owners::take(std::size_t slot) const {
+  if (segment_.file() != nullptr) return os::byte_lock::try_lock(*segment_.file(), kLocksAt + slot);
+  std::uint32_t nobody = 0;
+  return segment_.owners()[slot].pid.compare_exchange_strong(nobody, os::self().pid,
+                                                             std::memory_order_acq_rel);
+}
+
+void Owners::give_up(std::size_t slot) const {
+  if (segment_.file() != nullptr) os::byte_lock::unlock(*segment_.file(), kLocksAt + slot);
+}
+
+Identity Owners::join() const {
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    Owner& owner = segment_.owners()[i];
+    // A slot of our own: its lock may be ours through the same description.
+    if (process_of(owner) == os::self() || !take(i)) continue;
+    if (segment_.file() != nullptr && owner.pid.load(std::memory_order_acquire) != 0 &&
+        !dead(identity_of(i))) {
+      // Its lock is free, and yet it lives: somebody closed its descriptors.
+      give_up(i);
+      continue;
+    }
+    REPLAY_CRASH_POINT("attach.slot");
+    const os::ProcessIdentity me = os::self();
+    // The epoch first: from here on what `before` held belongs to nobody alive, and whoever reads
+    // the rest of the slot looks at the epoch again.
+    const std::uint64_t last = owner.activity.load(std::memory_order_acquire);
+    const std::uint64_t epoch = epoch_of(last) + 1U;
+    owner.activity.store((epoch << 32) | (calls_of(last) != 0 ? 1 : 0), std::memory_order_release);
+    owner.waits.store(0, std::memory_order_relaxed);
+    owner.start_time.store(me.start_time, std::memory_order_relaxed);
+    owner.pid_namespace.store(me.pid_namespace, std::memory_order_relaxed);
+    owner.pid.store(me.pid, std::memory_order_release);
+    return identity_of(i);
+  }
+  throw Error(ErrorCode::kBusy, "all " + std::to_string(kOwnerCount) +
+                                    " places for writers are taken by live processes; a buffer "
+                                    "opened with readonly=True needs none");
+}
+
+bool Owners::inherited(Identity me) const {
+  return calls_of(slot(me).activity.load(std::memory_order_acquire)) != 0;
+}
+
+void Owners::finish_inherited(Identity me) const {
+  slot(me).activity.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void Owners::leave(Identity me) const {
+  Owner& owner = slot(me);
+  owner.waits.store(0, std::memory_order_relaxed);
+  owner.pid.store(0, std::memory_order_release);
+  give_up(me.owner);
+}
+
+bool Owners::dead(Identity who) const {
+  if (who.owner >= kOwnerCount) return true;  // nonsense in a damaged segment
+  const Owner& owner = slot(who);
+  if (identity_of(who.owner) != who) return true;  // somebody else has the slot by now
+  const os::ProcessIdentity process = process_of(owner);
+  if (identity_of(who.owner) != who) return true;
+  if (process.pid == 0) return true;
+  const os::ProcessIdentity me = os::self();
+  if (me.pid_namespace != 0 && process.pid_namespace == me.pid_namespace) return os::gone(process);
+  return segment_.file() != nullptr &&
+         !os::byte_lock::held_by_other(*segment_.file(), kLocksAt + who.owner);
+}
+
+std::vector<Identity> Owners::all_dead() const {
+  std::vector<Identity> found;
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    const Identity who = identity_of(i);
+    if (slot(who).pid.load(std::memory_order_acquire) != 0 && dead(who)) found.push_back(who);
+  }
+  return found;
+}
+
+std::vector<Identity> Owners::dead_in_a_change() const {
+  std::vector<Identity> found;
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    const std::uint64_t activity = segment_.owners()[i].activity.load(std::memory_order_acquire);
+    if (calls_of(activity) != 0 && dead(identity_of(i))) found.push_back(identity_of(i));
+  }
+  return found;
+}
+
+void Owners::bury(Identity who) const {
+  Owner& owner = slot(who);
+  std::uint64_t seen = owner.activity.load(std::memory_order_acquire);
+  while (static_cast<std::uint16_t>(epoch_of(seen)) == who.epoch &&
+         !owner.activity.compare_exchange_weak(seen, seen & ~std::uint64_t{0xffffffff},
+                                               std::memory_order_acq_rel)) {
+  }
+  // Under the lock of the slot: nobody can be taking it. Who cannot have it leaves the name.
+  if (segment_.file() == nullptr || !take(who.owner)) return;
+  if (identity_of(who.owner) == who) owner.pid.store(0, std::memory_order_release);
+  give_up(who.owner);
+}
+
+}  // namespace replay_buffer
