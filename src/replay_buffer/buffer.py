@@ -25,7 +25,7 @@ import numpy.typing as npt
 from . import _core
 from .config import BufferConfig
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
-from .inference import DONE, ENDS, Draft
+from .inference import DONE, ENDS, Draft, no_rows
 from .schema import Array, Column, Schema
 
 #: What `sample` returns: arrays by column, nested where the schema is.
@@ -90,6 +90,7 @@ class ReplayBuffer(_core.Buffer):
     @property
     def capacity(self) -> int:
         """Rows the buffer can hold."""
+        self._check_open()
         return self._capacity() if self._settled() else self._config.capacity
 
     @property
@@ -263,7 +264,6 @@ class ReplayBuffer(_core.Buffer):
         self._check_open()
         if beta is not None:
             self._check_weighted()
-            beta = float(beta)
         if self._schema is None:
             raise NotEnoughRows(f"cannot sample {n} rows: the buffer is empty")
         if out is not None:
@@ -304,6 +304,10 @@ class ReplayBuffer(_core.Buffer):
         schema = self._schema
         row = _by_name(schema, values, columns)
         if schema is None:
+            if batched and all(no_rows(name, value) for name, value in row.items()):
+                self._draft.check_names(row)
+                self._raws(priority, 0)
+                return np.empty(0, np.int64)  # nothing to settle the columns by
             schema = self._draft.settle(row, batched=batched)
         n, arrays = schema.arrays(row, -1 if batched else None)
         raws = self._raws(priority, n)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from .errors import InvalidArgument
 
 Strategy = Literal["uniform", "prioritized", "rank", "without_replacement", "fifo", "lifo"]
@@ -26,8 +28,10 @@ class LinearSchedule:
     steps: int
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InvalidArgument(f"steps must be at least 1, not {self.steps}")
+        set_ = object.__setattr__
+        for name in ("start", "end"):
+            set_(self, name, _finite(name, getattr(self, name)))
+        set_(self, "steps", _whole("steps", self.steps, 2**63))
 
     def __call__(self, step: int) -> float:
         return self.start + (self.end - self.start) * min(1.0, step / self.steps)
@@ -79,6 +83,8 @@ class BufferConfig:
             set_(self, name, _not_negative(name, getattr(self, name)))
         if not callable(self.beta):
             set_(self, "beta", _not_negative("beta", self.beta))
+        if not isinstance(self.cer, (bool, np.bool_)):
+            raise InvalidArgument(f"cer must be True or False, not {self.cer!r}")
         if self.cer and self.strategy in ("fifo", "lifo", "without_replacement"):
             raise InvalidArgument(f"cer=True has no meaning with strategy={self.strategy!r}")
 
@@ -125,12 +131,19 @@ def _whole(name: str, value: Any, most: int = 2**40) -> int:
     return number
 
 
-def _not_negative(name: str, value: Any) -> float:
+def _finite(name: str, value: Any) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"{name} must be a number, not {value!r}") from None
-    if not math.isfinite(number) or number < 0:
+        number = math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidArgument(f"{name} must be a finite number, not {value!r}")
+    return number
+
+
+def _not_negative(name: str, value: Any) -> float:
+    number = _finite(name, value)
+    if number < 0:
         raise InvalidArgument(f"{name} must be a finite number >= 0, not {value!r}")
     return number
 

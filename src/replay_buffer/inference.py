@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InvalidArgument, SchemaMismatch
-from .schema import Column, Schema, as_dtype, as_shape, plain_array
+from .schema import EMPTY_DICT, Column, Schema, as_dtype, as_shape, plain_array
 
 DONE = ("obs", "action", "reward", "next_obs", "done")
 ENDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
@@ -35,7 +35,9 @@ class Draft:
                 raise InvalidArgument(f"action_dim must be a whole number, not {self.action_dim!r}")
             if self.action_dim < 1:
                 raise InvalidArgument(f"action_dim must be at least 1, not {self.action_dim}")
-        if self.obs_shape is not None and not isinstance(self.obs_shape, Mapping):
+        if isinstance(self.obs_shape, Mapping):
+            _check_shapes("obs_shape", self.obs_shape)
+        elif self.obs_shape is not None:
             object.__setattr__(self, "obs_shape", as_shape("obs_shape", self.obs_shape))
         if self.obs_dtype is not None and not isinstance(self.obs_dtype, Mapping):
             object.__setattr__(self, "obs_dtype", as_dtype("obs_dtype", self.obs_dtype))
@@ -52,11 +54,7 @@ class Draft:
 
     def settle(self, values: Mapping[str, Any], *, batched: bool) -> Schema:
         """The schema that this draft and the values of a first row give."""
-        if not self.empty:
-            order = ENDS if "terminated" in values or "truncated" in values else DONE
-            missing = [name for name in order if name not in values]
-            if missing:
-                raise SchemaMismatch(f"column {missing[0]!r} is missing in the first row")
+        self.check_names(values)
         found = {name: self._field(name, v, batched) for name, v in values.items()}
         if "obs" in found and "next_obs" in found and found["obs"] != found["next_obs"]:
             raise SchemaMismatch(
@@ -81,6 +79,15 @@ class Draft:
                 "done": Column((), "bool"),
             }
         )
+
+    def check_names(self, values: Mapping[str, Any]) -> None:
+        """Raises SchemaMismatch when a first row lacks a column that the constructor spoke of."""
+        if self.empty:
+            return
+        order = ENDS if "terminated" in values or "truncated" in values else DONE
+        missing = [name for name in order if name not in values]
+        if missing:
+            raise SchemaMismatch(f"column {missing[0]!r} is missing in the first row")
 
     def _field(self, name: str, value: Any, batched: bool) -> Any:
         if name in ("obs", "next_obs"):
@@ -121,8 +128,10 @@ class Draft:
 
 def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -> Any:
     if isinstance(value, Mapping) or isinstance(shape, Mapping):
-        if not isinstance(value, Mapping) or not value:
+        if not isinstance(value, Mapping):
             raise SchemaMismatch(f"column {path!r}: expected a dict, got {type(value).__name__}")
+        if not value:
+            raise SchemaMismatch(f"column {path!r}: {EMPTY_DICT}")
         if isinstance(shape, Mapping) and set(shape) != set(value):
             odd = sorted(set(shape) ^ set(value), key=str)[0]
             state = "missing" if odd in shape else "not in obs_shape"
@@ -143,14 +152,33 @@ def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -
     return Column(array.shape, "float32" if by_hand else _stored_dtype(array))
 
 
+def _check_shapes(path: str, shapes: Mapping[Any, Any]) -> None:
+    if not shapes:
+        raise InvalidArgument(f"{path}: {EMPTY_DICT}")
+    for key, shape in shapes.items():
+        if isinstance(shape, Mapping):
+            _check_shapes(f"{path}/{key}", shape)
+        elif shape is not None:
+            as_shape(f"{path}/{key}", shape)
+
+
 def _example(path: str, value: Any, batched: bool) -> Any:
     """One row's value, as an array."""
     array = plain_array(path, value)
     if not batched:
         return array
-    if array.ndim == 0 or array.shape[0] == 0:
+    if array.ndim == 0:
         raise SchemaMismatch(f"column {path!r}: expected a batch, got shape {array.shape}")
+    if array.shape[0] == 0:
+        raise SchemaMismatch(f"column {path!r}: 0 rows were given, some in other columns")
     return array[0]
+
+
+def no_rows(path: str, value: Any) -> bool:
+    """Whether a batch, an array or a dict of them, has a leading dimension of 0 throughout."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(no_rows(f"{path}/{key}", v) for key, v in value.items())
+    return plain_array(path, value).shape[:1] == (0,)
 
 
 def _said(column: Any) -> str:

@@ -34,6 +34,8 @@ DTYPES = (
 #: Keys of a batch, and a keyword of add, that a column cannot be called.
 RESERVED = ("indices", "weights", "priority")
 
+EMPTY_DICT = "a dict needs at least one column, this one is empty"
+
 Array = npt.NDArray[Any]
 
 
@@ -121,12 +123,18 @@ def as_shape(name: str, shape: Any) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)) and not isinstance(shape, bool):
         shape = (shape,)
     try:
-        dims = tuple(operator.index(d) for d in shape)
+        dims = tuple(map(_dimension, shape))
     except TypeError:
         raise InvalidArgument(f"{name} must be a tuple of whole numbers, not {shape!r}") from None
     if any(not 1 <= d < 2**40 for d in dims) or len(dims) > 8:
         raise InvalidArgument(f"{name} has 0 to 8 dimensions from 1 to 2^40, not {shape!r}")
     return dims
+
+
+def _dimension(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
 
 
 def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
@@ -155,7 +163,9 @@ def _flatten(fields: Any, prefix: str) -> Iterator[tuple[str, Column]]:
             if len(path.encode()) > 95:
                 raise InvalidArgument(f"column {path!r}: a name has at most 95 bytes")
             yield path, value
-        elif isinstance(value, Mapping) and value:
+        elif isinstance(value, Mapping):
+            if not value:
+                raise InvalidArgument(f"column {path!r}: {EMPTY_DICT}")
             yield from _flatten(value, path + "/")
         else:
             raise InvalidArgument(f"column {path!r}: expected a Column or a dict of them")

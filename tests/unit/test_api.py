@@ -28,8 +28,8 @@ from replay_buffer import (
 OBS = np.arange(3, dtype=np.float32)
 
 
-def make(capacity: int = 8, rows: int = 0) -> ReplayBuffer:
-    buffer = ReplayBuffer(BufferConfig(capacity), obs_shape=(3,), action_dim=4, seed=0)
+def make(capacity: int = 8, rows: int = 0, **options: Any) -> ReplayBuffer:
+    buffer = ReplayBuffer(BufferConfig(capacity, **options), obs_shape=(3,), action_dim=4, seed=0)
     for k in range(rows):
         buffer.add(OBS + k, k % 4, k / 2, OBS + k + 1, k % 2 == 1)
     return buffer
@@ -240,6 +240,7 @@ CALLS_AFTER_CLOSE = {
     "latest": lambda b: b.latest(1),
     "get": lambda b: b.get([0]),
     "size": lambda b: b.size,
+    "capacity": lambda b: b.capacity,
     "len": len,
     "is_full": lambda b: b.is_full,
     "clear": lambda b: b.clear(),
@@ -256,6 +257,23 @@ def test_after_close_every_call_says_closed(call: str, rows: int) -> None:
     assert buffer.closed
     with pytest.raises(Closed):
         CALLS_AFTER_CLOSE[call](buffer)
+
+
+PROPERTIES = [name for name, value in vars(ReplayBuffer).items() if isinstance(value, property)]
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_after_close_only_what_was_said_before_is_known(name: str, rows: int) -> None:
+    buffer = make(rows=rows, strategy="prioritized")
+    schema = buffer.schema
+    buffer.close()
+    known = {"closed": True, "config": BufferConfig(8, "prioritized"), "schema": schema}
+    if name in known:
+        assert getattr(buffer, name) == known[name]
+    else:
+        with pytest.raises(Closed):
+            getattr(buffer, name)
 
 
 def test_a_context_manager_closes_also_after_an_error() -> None:

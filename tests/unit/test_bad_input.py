@@ -10,6 +10,7 @@ import itertools
 import resource
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -487,6 +488,9 @@ def test_a_capacity_that_makes_no_sense_is_refused(capacity: Any) -> None:
         ("beta", None),
         ("epsilon", -1e-9),
         ("weights", "max"),
+        ("cer", "yes"),
+        ("cer", 1),
+        ("cer", None),
         ("max_times_sampled", 0),
         ("block_rows", 0),
         ("block_rows", 9),
@@ -500,6 +504,11 @@ def test_an_option_that_makes_no_sense_is_named(option: str, value: Any) -> None
 
 def test_a_capacity_of_numpy_is_a_capacity() -> None:
     assert BufferConfig(np.int32(5)).capacity == 5
+
+
+@pytest.mark.parametrize("cer", [True, np.True_])
+def test_cer_is_true_or_false(cer: Any) -> None:
+    assert BufferConfig(4, cer=cer).core_options(0)["cer"] is True
 
 
 NO_MEMORY = """
@@ -551,6 +560,79 @@ def test_a_value_whose_conversion_fails_lets_its_error_through(buffer: ReplayBuf
     with pytest.raises(ZeroDivisionError, match="mine"):
         buffer.add(**row(reward=Meddling(fail)))
     assert state(buffer) == before
+
+
+class MeddlingKey:
+    """Runs something while it is compared with the name of a column."""
+
+    def __init__(self, name: str, meddle: Callable[[], Any]) -> None:
+        self.name, self.meddle = name, meddle
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        self.meddle()
+        return self.name == other
+
+
+def test_a_key_whose_comparison_fails_lets_its_error_through(buffer: ReplayBuffer) -> None:
+    def failing_once(x: Any, lit: Any) -> dict[Any, Any]:
+        times = itertools.count()
+        return {MeddlingKey("x", lambda: 1 // next(times)): x, "lit": lit}
+
+    def goal() -> dict[Any, Any]:
+        return failing_once(row()["goal"]["x"], True)
+
+    def goals() -> dict[Any, Any]:
+        return failing_once(rows(3)["goal"]["x"], np.ones(3, bool))
+
+    out = buffer.sample(3)
+    before = state(buffer)
+    calls: list[Callable[[], Any]] = [
+        lambda: buffer.add(**row(goal=goal())),
+        lambda: buffer.add(*row(goal=goal()).values()),
+        lambda: buffer.add_batch(**rows(3, goal=goals())),
+        lambda: buffer.sample(3, out={**out, "goal": goals()}),
+    ]
+    for call in calls:
+        with pytest.raises(ZeroDivisionError):
+            call()
+    assert state(buffer) == before
+
+
+def test_values_live_through_a_call_whose_keys_drop_them(buffer: ReplayBuffer) -> None:
+    """`x` is found before `lit` is compared; then nobody but the call knows its array."""
+    dropped: list[bool] = []
+
+    def dropping(x: Any, lit: Any) -> dict[Any, Any]:
+        goal: dict[Any, Any] = {"x": x}
+        seen = weakref.ref(x)
+
+        def drop() -> None:
+            goal.clear()
+            dropped.append(seen() is None)
+
+        goal[MeddlingKey("lit", drop)] = lit
+        return goal
+
+    calls: list[Callable[[], Any]] = [
+        lambda: buffer.add(**row(goal=dropping(np.zeros(2, np.int16), True))),
+        lambda: buffer.add_batch(
+            **rows(3, goal=dropping(np.zeros((3, 2), np.int16), np.ones(3, bool)))
+        ),
+        lambda: buffer.sample(
+            3,
+            out={
+                **buffer.sample(3),
+                "goal": dropping(np.zeros((3, 2), np.int16), np.ones(3, bool)),
+            },
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(SchemaMismatch, match="'goal/x'"):
+            call()
+    assert dropped == [False] * 3
 
 
 def test_a_value_may_use_the_buffer_while_it_is_converted(buffer: ReplayBuffer) -> None:

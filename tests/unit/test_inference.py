@@ -211,11 +211,44 @@ def test_a_first_row_of_a_dtype_that_is_not_stored_names_its_column(dtype: str) 
     refused("'obs'", np.zeros(2, dtype), 0, 0.0, np.zeros(2, dtype), False)
 
 
-def test_an_empty_first_batch_is_refused() -> None:
-    buffer = ReplayBuffer(BufferConfig(8), obs_shape=(2,), action_dim=3)
-    with pytest.raises(SchemaMismatch, match="'obs'"):
-        buffer.add_batch(np.zeros((0, 2)), [], [], np.zeros((0, 2)), [])
+EMPTY = np.zeros((0, 2))
+
+
+@pytest.mark.parametrize("obs", [EMPTY, [], {"a": EMPTY, "b": {"c": []}}])
+@pytest.mark.parametrize("options", [{}, {"obs_shape": (2,), "action_dim": 3}])
+def test_an_empty_first_batch_settles_nothing(obs: Any, options: dict[str, Any]) -> None:
+    buffer = ReplayBuffer(BufferConfig(8), **options)
+    ids = buffer.add_batch(obs, [], EMPTY[:, 0], next_obs=obs, done=[])
+    assert ids.shape == (0,)
+    assert ids.dtype == np.int64
     assert buffer.schema is None
+    assert buffer.add(OBS, 1, 0.0, OBS, False) == 0
+
+
+def test_an_empty_first_batch_still_has_to_make_sense() -> None:
+    buffer = ReplayBuffer(BufferConfig(8), obs_shape=(2,), action_dim=3)
+    with pytest.raises(SchemaMismatch, match="'action' is missing"):
+        buffer.add_batch(obs=EMPTY, reward=[], next_obs=EMPTY, done=[])
+    with pytest.raises(SchemaMismatch, match=r"'action'.*0 rows"):
+        buffer.add_batch([OBS], [], [0.0], [OBS], [False])
+    with pytest.raises(SchemaMismatch, match=r"'obs'.*0 rows"):
+        buffer.add_batch(EMPTY, [1], [0.0], [OBS], [False])
+    with pytest.raises(SchemaMismatch, match=r"'obs'.*expected a batch"):
+        buffer.add_batch(1.0, [], [], EMPTY, [])
+    with pytest.raises(InvalidArgument, match="uniform"):
+        buffer.add_batch(EMPTY, [], [], EMPTY, [], priority=[])
+    assert buffer.schema is None
+
+
+@pytest.mark.parametrize("obs", [{}, {"a": OBS, "b": {}}])
+def test_an_observation_without_parts_is_refused(obs: Any) -> None:
+    refused(r"'obs(/b)?'.*empty", obs, 0, 0.0, obs, False)
+
+
+@pytest.mark.parametrize("shape", [{}, {"a": (2,), "b": {}}])
+def test_a_shape_without_parts_is_refused(shape: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"obs_shape(/b)?: .*empty"):
+        ReplayBuffer(BufferConfig(8), obs_shape=shape)
 
 
 # ---- later rows
@@ -249,6 +282,8 @@ def test_a_later_row_that_disagrees_is_refused(row: Any, match: str) -> None:
         {"obs_shape": (-1, 4)},
         {"obs_shape": "ab"},
         {"obs_shape": (1.5,)},
+        {"obs_shape": (True,)},
+        {"obs_shape": {"a": (0,)}},
         {"obs_dtype": "nonsense"},
         {"obs_dtype": object},
         {"action_dim": 0},

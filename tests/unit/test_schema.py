@@ -216,6 +216,9 @@ def test_a_column_takes_every_way_to_say_a_shape(shape: Any) -> None:
         lambda: Column((0,)),
         lambda: Column((-1,)),
         lambda: Column((1.5,)),  # type: ignore[arg-type]
+        lambda: Column((True,)),
+        lambda: Column((4, False)),
+        lambda: Column((np.True_,)),  # type: ignore[arg-type]
         lambda: Column("ab"),  # type: ignore[arg-type]
         lambda: Column((1,) * 9),
         lambda: Column((), "complex64"),
@@ -256,6 +259,11 @@ def test_a_column_takes_every_way_to_say_a_shape(shape: Any) -> None:
 def test_what_cannot_be_a_schema_is_an_invalid_argument(column: Any) -> None:
     with pytest.raises(InvalidArgument):
         column()
+
+
+def test_a_dict_of_no_columns_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"'obs/goal'.*empty"):
+        Schema({"obs": {"x": Column(), "goal": {}}})
 
 
 def test_256_columns_are_allowed() -> None:

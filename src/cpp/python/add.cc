@@ -10,14 +10,15 @@
 namespace replay_buffer::python {
 namespace {
 
-// Where the values of a call lie: for each column its bytes; and of values in dicts the objects
-// they belong to. Arguments themselves are kept alive by the caller.
+// Where the values of a call lie: for each column its bytes; and the objects these belong to, where
+// they come out of dicts. Arguments themselves are kept alive by the caller.
 struct Sources {
   const std::byte* columns[kMaxColumns];
   Held held;
 };
 
-// Finds the bytes of every column of a field; read(value, type) gives those of one, or null.
+// Finds the bytes of every column of a field; read(value, type) gives those of one, or null. False,
+// with an exception when a key of a dict raised one.
 template <class Read>
 bool read_field(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
                 const Read& read) {
@@ -33,7 +34,10 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, Sourc
     PyObject* inner = PyDict_GetItemWithError(value, child.key);
     if (inner == nullptr) return false;
     if (child.column >= 0) sources.held.add(inner);
-    if (!read_field(handle, child, inner, sources, read)) return false;
+    Py_INCREF(inner);  // a dict, too, has to outlive what its keys do
+    const bool fits = read_field(handle, child, inner, sources, read);
+    Py_DECREF(inner);
+    if (!fits) return false;
   }
   return true;
 }
@@ -94,7 +98,7 @@ void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const
   if (!large && handle.buffer->try_add(n, sources.columns, raws, ids)) return;
   // A long copy, or another thread is adding: let the other Python threads run.
   const std::shared_ptr<Buffer> keep = handle.buffer;
-  const MaybeRelease released(true, &sources.held);
+  const MaybeRelease released(true);
   keep->add(n, sources.columns, raws, ids);
 }
 
@@ -126,6 +130,7 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
       return PyLong_FromLongLong(id);
     }
   }
+  if (PyErr_Occurred() != nullptr) return nullptr;
   return call_slow(self, names.slow_add, args, nargs, kwnames);
 } catch (...) {
   set_current_error();
@@ -159,6 +164,7 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       return ids;
     }
   }
+  if (PyErr_Occurred() != nullptr) return nullptr;
   return call_slow(self, names.slow_add_batch, args, nargs, kwnames);
 } catch (...) {
   set_current_error();

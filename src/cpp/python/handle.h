@@ -57,29 +57,33 @@ PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_
 // Work of more bytes than this is done without the GIL.
 inline constexpr std::size_t kReleaseBytes = 32 * 1024;
 
-// The Python objects whose memory a call reads or writes.
-struct Held {
-  std::size_t count = 0;
-  PyObject* objects[kMaxColumns + 2];
+// Keeps Python objects alive whose memory a call reads or writes: a dict of the caller's may drop
+// them meanwhile, in another thread or by a key that runs code when it is compared.
+class Held {
+ public:
+  Held() = default;
+  ~Held() {
+    while (count_ > 0) Py_DECREF(objects_[--count_]);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
 
-  void add(PyObject* object) { objects[count++] = object; }
+  // REQUIRES: at most as many as there are columns and arrays beside them.
+  void add(PyObject* object) { objects_[count_++] = Py_NewRef(object); }
+
+ private:
+  std::size_t count_ = 0;
+  PyObject* objects_[kMaxColumns + 2];
 };
 
-// Releases the GIL for a scope when `yes`, keeping `held` alive meanwhile: another thread may drop
-// what a dict of the caller's referred to.
+// Releases the GIL for a scope when `yes`.
 class MaybeRelease {
  public:
-  explicit MaybeRelease(bool yes, const Held* held = nullptr) : held_(yes ? held : nullptr) {
-    if (held_ != nullptr) {
-      for (std::size_t i = 0; i < held_->count; ++i) Py_INCREF(held_->objects[i]);
-    }
+  explicit MaybeRelease(bool yes) {
     if (yes) state_ = PyEval_SaveThread();
   }
   ~MaybeRelease() {
     if (state_ != nullptr) restore();
-    if (held_ != nullptr) {
-      for (std::size_t i = 0; i < held_->count; ++i) Py_DECREF(held_->objects[i]);
-    }
   }
   MaybeRelease(const MaybeRelease&) = delete;
   MaybeRelease& operator=(const MaybeRelease&) = delete;
@@ -96,7 +100,6 @@ class MaybeRelease {
     }
   }
 
-  const Held* held_;
   PyThreadState* state_ = nullptr;
 };
 

@@ -47,8 +47,11 @@ bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_int
       columns[c] = writable_values(value, handle.types[c], n);
       if (columns[c] == nullptr) return false;
       held.add(value);
-    } else if (!own_columns(handle, field.children, n, value, columns, held)) {
-      return false;
+    } else {
+      Py_INCREF(value);  // it has to outlive what its keys do
+      const bool fits = own_columns(handle, field.children, n, value, columns, held);
+      Py_DECREF(value);
+      if (!fits) return false;
     }
   }
   return true;
@@ -72,32 +75,45 @@ T* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool 
   return reinterpret_cast<T*>(writable_values(array, type, n));
 }
 
+// A number that can be the exponent; else negative with an exception set, which says what it was.
+double checked_beta(PyObject* value, const char* whose) {
+  const double beta = PyFloat_AsDouble(value);
+  if (PyErr_Occurred() != nullptr) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_OverflowError))
+      return -1;  // of the value's own code
+    PyErr_Clear();
+  } else if (beta >= 0 && std::isfinite(static_cast<float>(beta))) {
+    return beta;
+  }
+  PyObject* said =
+      PyUnicode_FromFormat("beta%s must be a finite number >= 0, not %R", whose, value);
+  const char* text = said == nullptr ? nullptr : PyUnicode_AsUTF8(said);
+  if (text != nullptr) set_error(Error(ErrorCode::kInvalidArgument, text));
+  Py_XDECREF(said);
+  return -1;
+}
+
 // The exponent of this call: given, scheduled or configured. Negative with an exception set.
 double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
   double beta = static_cast<double>(handle.beta);
   if (given != nullptr) {
-    beta = PyFloat_AsDouble(given);
+    beta = checked_beta(given, "");
   } else if (handle.scheduled) {
     PyObject* step = PyLong_FromUnsignedLongLong(handle.buffer->drawn());
     PyObject* value =
         step == nullptr ? nullptr : PyObject_CallMethodOneArg(self, names.scheduled_beta, step);
     Py_XDECREF(step);
     if (value == nullptr) return -1;
-    beta = PyFloat_AsDouble(value);
+    beta = checked_beta(value, " of the schedule");
     Py_DECREF(value);
-  }
-  if (PyErr_Occurred() != nullptr) return -1;
-  if (!(beta >= 0) || !std::isfinite(static_cast<float>(beta))) {
-    set_error(Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0"));
-    return -1;
   }
   return beta;
 }
 
 bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
-            bool long_draw, const Held& held) try {
+            bool long_draw) try {
   const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
-  const MaybeRelease released(long_draw || bytes > kReleaseBytes, &held);
+  const MaybeRelease released(long_draw || bytes > kReleaseBytes);
   buffer->finish(draw, batch, beta);
   return true;
 } catch (...) {
@@ -172,7 +188,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  if (!finish(buffer, draw, batch, beta, handle.long_draws, held)) {
+  if (!finish(buffer, draw, batch, beta, handle.long_draws)) {
     Py_DECREF(result);
     return nullptr;
   }

@@ -1,6 +1,7 @@
 """Beta: a number in the config, a number of the call, a schedule, or any callable."""
 
 import asyncio
+import re
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,42 @@ def test_beta_has_no_meaning_without_priorities(strategy: str) -> None:
     buffer.add(0)
     with pytest.raises(InvalidArgument, match="priorities"):
         buffer.sample(1, beta=0.5)
+
+
+@pytest.mark.parametrize("bad", ["0.5", "high", b"1", [0.5], {}, 1j, 10**400, object])
+def test_a_beta_that_is_no_number_is_named(bad: Any) -> None:
+    said = rf"beta.*not {re.escape(repr(bad))}"
+    given, scheduled = buffer_with(0.5), buffer_with(lambda step: bad)
+    with pytest.raises(InvalidArgument, match=said):
+        given.sample(4, beta=bad)
+    with pytest.raises(InvalidArgument, match=said):
+        given.sample(np.int64(4), beta=bad)
+    with pytest.raises(InvalidArgument, match=said.replace("beta", "beta of the schedule")):
+        scheduled.sample(4)
+    assert given.stats()["samples"] == scheduled.stats()["samples"] == 0
+
+
+def test_the_error_of_a_number_is_the_error_of_the_call() -> None:
+    class Broken:
+        def __float__(self) -> float:
+            raise KeyError("no beta today")
+
+    with pytest.raises(KeyError, match="no beta today"):
+        buffer_with(0.5).sample(4, beta=Broken())
+
+
+@pytest.mark.parametrize(
+    ("argument", "bad"),
+    [(name, bad) for name in ("start", "end") for bad in ("1", None, [1], 1j, float("nan"))]
+    + [("steps", bad) for bad in ("9", None, 1.5, [9], True, 0, -1)],
+)
+def test_a_linear_schedule_names_the_argument_that_is_wrong(argument: str, bad: Any) -> None:
+    arguments = {"start": 0.4, "end": 1.0, "steps": 10, argument: bad}
+    with pytest.raises(InvalidArgument, match=rf"{argument} must be .*{re.escape(repr(bad))}"):
+        LinearSchedule(**arguments)
+
+
+def test_a_linear_schedule_takes_the_numbers_of_numpy() -> None:
+    schedule = LinearSchedule(np.float64(0.5), np.float32(1.0), np.int64(2))
+    assert schedule == LinearSchedule(0.5, 1.0, 2)
+    assert type(schedule(1)) is float
