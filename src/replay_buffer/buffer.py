@@ -186,6 +186,11 @@ class ReplayBuffer(_core.Buffer):
         call = functools.partial(self.add, *values, **columns)
         return await asyncio.get_running_loop().run_in_executor(None, call)
 
+    async def add_batch_async(self, *values: Any, **columns: Any) -> Ids:
+        """`add_batch` in a thread of the loop's executor."""
+        call = functools.partial(self.add_batch, *values, **columns)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
     def clear(self) -> None:
         """Forget all rows. Row ids go on growing; columns, seed and counters stay."""
         self._check_open()

@@ -1,4 +1,4 @@
-"""sample_async and add_async do what sample and add do, and never block the event loop."""
+"""The async calls do what sample, add and add_batch do, and never block the event loop."""
 
 from __future__ import annotations
 
@@ -49,6 +49,22 @@ def test_add_async_adds_by_position_and_by_name() -> None:
     assert buffer.latest(2)["k"].tolist() == [7, 8]
 
 
+def test_add_batch_async_adds_by_position_and_by_name() -> None:
+    async def main() -> list[list[int]]:
+        first = await buffer.add_batch_async([7, 8])
+        return [first.tolist(), (await buffer.add_batch_async(k=[9])).tolist()]
+
+    buffer = make()
+    assert asyncio.run(main()) == [[0, 1], [2]]
+    assert buffer.latest(3)["k"].tolist() == [7, 8, 9]
+
+
+def test_add_batch_async_takes_priorities() -> None:
+    buffer = make(strategy="prioritized")
+    ids = asyncio.run(buffer.add_batch_async([7, 8], priority=[0.5, 2.0]))
+    assert buffer.priorities(ids).tolist() == [0.5, 2.0]
+
+
 def test_add_async_settles_the_columns() -> None:
     buffer = ReplayBuffer(BufferConfig(8), obs_shape=(2,), action_dim=3)
     obs = np.zeros(2, np.uint8)
@@ -62,6 +78,8 @@ def test_errors_travel_to_the_awaiter() -> None:
         asyncio.run(buffer.sample_async(1))
     with pytest.raises(SchemaMismatch, match="'k'"):
         asyncio.run(buffer.add_async("text"))
+    with pytest.raises(SchemaMismatch, match="'k'"):
+        asyncio.run(buffer.add_batch_async(["text"]))
     assert len(buffer) == 0
 
 
@@ -96,16 +114,18 @@ def test_the_loop_goes_on_while_a_batch_is_drawn() -> None:
     assert asyncio.run(main())["k"].shape == (4,)
 
 
-def test_the_loop_goes_on_while_a_row_is_added() -> None:
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_loop_goes_on_while_a_row_is_added(batched: bool) -> None:
     released = threading.Event()
 
     class Slow:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             assert released.wait(PATIENCE), "the loop stood still"
-            return np.array(5)
+            return np.array([5] if batched else 5)
 
-    async def main() -> int:
-        task = asyncio.ensure_future(buffer.add_async(Slow()))
+    async def main() -> Any:
+        call = buffer.add_batch_async(Slow()) if batched else buffer.add_async(Slow())
+        task = asyncio.ensure_future(call)
         await asyncio.sleep(0)
         assert not task.done()
         released.set()

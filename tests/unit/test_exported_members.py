@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib.resources
 import inspect
+import pydoc
 import types
 from typing import Any
 
@@ -31,9 +32,9 @@ EXPORTED = """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
-        add add_async add_batch alpha capacity clear close closed config get is_full latest
-        max_priority priorities sample sample_async schema size stats total_priority
-        update_priorities
+        add add_async add_batch add_batch_async alpha capacity clear close closed config get
+        is_full latest max_priority priorities sample sample_async schema size stats
+        total_priority update_priorities
     """,
     SharedCircularBuffer: "latest push sample",
     BufferConfig: """
@@ -56,6 +57,11 @@ SIGNATURES: dict[Any, str] = {
     ReplayBuffer.priorities: "(self, ids)",
     ReplayBuffer.sample_async: "(self, batch_size, *, out=None, beta=None)",
     ReplayBuffer.add_async: "(self, *values, **columns)",
+    ReplayBuffer.add_batch_async: "(self, *values, **columns)",
+    ReplayBuffer.add: "(self, /, *values, priority=None, **columns)",
+    ReplayBuffer.add_batch: "(self, /, *values, priority=None, **columns)",
+    ReplayBuffer.sample: "(self, /, batch_size, *, out=None, beta=None)",
+    ReplayBuffer.update_priorities: "(self, /, indices, td_errors)",
     SharedCircularBuffer: "(capacity, state_dim)",
     SharedCircularBuffer.push: "(self, state, action, reward, next_state, done)",
     SharedCircularBuffer.sample: "(self, batch_size, seed=None)",
@@ -109,7 +115,16 @@ def test_a_call_has_these_parameters(call: Any) -> None:
 
 @pytest.mark.parametrize("name", ["add", "add_batch", "sample", "update_priorities"])
 def test_the_calls_of_the_core_have_a_documentation(name: str) -> None:
-    assert getattr(ReplayBuffer, name).__doc__
+    call = getattr(ReplayBuffer, name)
+    assert call.__doc__
+    assert "--" not in call.__doc__  # where the signature ends
+    assert f"{name}{inspect.signature(call)}" in pydoc.plain(pydoc.render_doc(call))
+
+
+@pytest.mark.parametrize("name", ["add", "add_batch", "sample", "update_priorities"])
+def test_the_slow_side_of_a_call_has_the_same_parameters(name: str) -> None:
+    slow = inspect.signature(getattr(ReplayBuffer, f"_slow_{name}"))
+    assert bare(inspect.signature(getattr(ReplayBuffer, name))) == bare(slow)
 
 
 def test_all_public_calls_are_documented() -> None:

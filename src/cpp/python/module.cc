@@ -62,16 +62,20 @@ PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, Py
 // clang-format off
 PyMethodDef hot_methods[] = {
     {"add", as_method(py_add), METH_FASTCALL | METH_KEYWORDS,
+     "add($self, /, *values, priority=None, **columns)\n--\n\n"
      "Add one row: one value per column, in the order of the schema, or by name. Returns its row id.\n\n"
      "`priority` sets its raw priority (prioritized buffers); without it a row gets the largest so far."},
     {"add_batch", as_method(py_add_batch), METH_FASTCALL | METH_KEYWORDS,
+     "add_batch($self, /, *values, priority=None, **columns)\n--\n\n"
      "Add n rows: like add(), with a leading dimension n. Returns an int64 array of row ids."},
     {"sample", as_method(py_sample), METH_FASTCALL | METH_KEYWORDS,
+     "sample($self, /, batch_size, *, out=None, beta=None)\n--\n\n"
      "Draw a batch: a dict of arrays, one per column, `indices` (row ids) and, if prioritized, `weights`.\n\n"
-     "sample(batch_size, *, out=None, beta=None). With `out` the arrays of an earlier batch are filled."},
+     "With `out` the arrays of an earlier batch are filled. `beta` takes the place of the config's."},
     {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
+     "update_priorities($self, /, indices, td_errors)\n--\n\n"
      "Set the priorities of rows to the magnitude of their TD errors. Returns how many rows were still there.\n\n"
-     "update_priorities(indices, td_errors). Nothing is changed when a value is NaN or infinite."},
+     "Nothing is changed when a value is NaN or infinite."},
     {"_sample_prepared", as_method(py_sample_prepared), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
