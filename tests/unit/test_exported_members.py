@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.metadata
 import importlib.resources
 import inspect
 import pydoc
@@ -213,3 +214,11 @@ def test_every_public_call_has_types() -> None:
 def test_the_version_is_a_version() -> None:
     major, minor, patch = replay_buffer.__version__.split(".")
     assert all(part.isdigit() for part in (major, minor, patch))
+
+
+def test_the_package_carries_its_licence() -> None:
+    about = importlib.metadata.distribution("replay-buffer")
+    assert about.metadata["License-Expression"] == "MIT"
+    text = about.read_text("licenses/LICENSE")
+    assert text is not None
+    assert "the replay_buffer authors" in text
