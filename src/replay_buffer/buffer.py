@@ -15,15 +15,15 @@ import functools
 import operator
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _core
-from .config import BufferConfig
+from . import _core, sharing
+from .config import BufferConfig, LinearSchedule
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .inference import DONE, ENDS, Draft, no_rows
 from .schema import Array, Column, Schema
@@ -66,6 +66,7 @@ class ReplayBuffer(_core.Buffer):
             obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype
         )
         self._schema: Schema | None = None
+        self._location = "heap:"
         self._closed = False
         self._settling = threading.Lock()
         _core.plan(
@@ -76,7 +77,67 @@ class ReplayBuffer(_core.Buffer):
                 raise InvalidArgument("a schema says everything: no shape or dtype beside it")
             self._use(schema if isinstance(schema, Schema) else Schema(schema))
 
+    @classmethod
+    def create(
+        cls: type[Self],
+        location: str,
+        config: BufferConfig,
+        obs_shape: Any = None,
+        action_dim: int | None = None,
+        *,
+        obs_dtype: Any = None,
+        action_shape: Any = None,
+        action_dtype: Any = None,
+        reward_dtype: Any = None,
+        schema: Schema | Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """A new buffer at a location, which other processes can open.
+
+        location  "shm:name"   shared memory; replaces one that a crash left behind
+                  "shm:"       shared memory without a name: for the children of this process
+                  "file:path"  a file that survives the process
+                  "heap:"      memory of this process
+
+        Its layout is fixed here, so shapes and dtypes are given, or a schema. Raises AlreadyExists,
+        and OutOfSpace when memory or disk is not there: it is taken now.
+        """
+        self = cls(config, seed=seed)
+        _core.check_location(location)
+        if callable(config.beta) and not isinstance(config.beta, LinearSchedule):
+            raise InvalidArgument(
+                "beta must be a number or a LinearSchedule to be shared with other processes"
+            )
+        draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
+        if schema is not None and not draft.empty:
+            raise InvalidArgument("a schema says everything: no shape or dtype beside it")
+        if schema is None:
+            schema = draft.explicit()
+        self._location = location
+        self._use(schema if isinstance(schema, Schema) else Schema(schema))
+        return self
+
+    @classmethod
+    def open(cls: type[Self], location: str, *, readonly: bool = False) -> Self:
+        """A buffer that exists. Its columns and config come from the segment.
+
+        Opened with `readonly` it needs no permission to write, and draws without being counted.
+        A file that was not closed is recovered. Raises NotFound, Corrupt, Incompatible,
+        PermissionDenied.
+        """
+        return cls._attached(location, lambda self: self._open(location, bool(readonly)))
+
     # ------------------------------------------------------------------------------------- facts
+
+    @property
+    def location(self) -> str:
+        """Where the buffer is: "heap:", "shm:name", "shm:" or "file:path"."""
+        return self._location
+
+    @property
+    def readonly(self) -> bool:
+        self._check_open()
+        return self._settled() and not self._writable()
 
     @property
     def config(self) -> BufferConfig:
@@ -136,7 +197,8 @@ class ReplayBuffer(_core.Buffer):
             return "<ReplayBuffer, closed>"
         columns = str(self._schema) if self._schema is not None else "columns not settled"
         rows = f"{self.size:,}/{self.capacity:,} rows"
-        return f"<ReplayBuffer {rows}, {self._config.strategy}: {columns}>"
+        where = "" if self._location == "heap:" else f" at {self._location}"
+        return f"<ReplayBuffer{where} {rows}, {self._config.strategy}: {columns}>"
 
     # ----------------------------------------------------------------------------------- reading
 
@@ -197,6 +259,17 @@ class ReplayBuffer(_core.Buffer):
         if self._settled():
             self._clear()
 
+    def flush(self) -> None:
+        """Return when what was written is on the disk. For files."""
+        self._check_open()
+        if self._settled():
+            self._flush()
+
+    def unlink(self) -> None:
+        """Remove the buffer's name or file. It lives on where it is open."""
+        self._check_open()
+        _core.remove(self._location, False)
+
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
         with self._settling:
@@ -242,7 +315,7 @@ class ReplayBuffer(_core.Buffer):
     def alpha(self) -> float:
         """The priority exponent. Setting it recomputes every row's weight from its raw priority."""
         self._check_weighted()
-        return self._config.alpha
+        return self._alpha() if self._settled() else self._config.alpha
 
     @alpha.setter
     def alpha(self, value: float) -> None:
@@ -291,6 +364,27 @@ class ReplayBuffer(_core.Buffer):
             raise InvalidArgument(f"id {wanted[0]} was never given to a row; nothing was changed")
         return self.update_priorities(wanted, raws)
 
+    # ----------------------------------------------------------------------- to other processes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check_open()
+        return sharing.reduce(self)
+
+    @classmethod
+    def _attached(cls: type[Self], location: str, attach: Callable[[Self], None]) -> Self:
+        self = cls.__new__(cls)
+        _core.Buffer.__init__(self)
+        self._closed = False
+        self._settling = threading.Lock()
+        self._location = location
+        attach(self)
+        facts = self._facts()
+        self._config = BufferConfig.from_core(facts)
+        self._seed = facts["seed"]
+        self._draft = Draft()
+        self._schema = Schema.from_core(facts["columns"])
+        return self
+
     # --------------------------------------------------------------------------------- internals
 
     def _scheduled_beta(self, draws: int) -> float:
@@ -298,7 +392,8 @@ class ReplayBuffer(_core.Buffer):
         return self._config.beta(draws) if callable(self._config.beta) else self._config.beta
 
     def _use(self, schema: Schema) -> None:
-        self._settle(schema.core_columns(), self._config.core_options(self._seed))
+        options = self._config.core_options(self._seed)
+        self._create(self._location, schema.core_columns(), options)
         self._schema = schema
 
     def _convert_and_write(

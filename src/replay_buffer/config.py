@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -55,6 +55,12 @@ class BufferConfig:
                         largest any stored row could have ("global"), or not at all ("none")
     cer                 the newest row is the first of every batch (combined experience replay)
     block_rows          rows a writer takes at a time; chosen from the capacity when None
+    min_size            rows that must be there before `sample` draws; until then it waits
+    samples_per_insert  rows drawn for each row added: `sample` and `add` wait for each other.
+                        None is no limit
+    tolerance           how far, in rows drawn, the two may drift apart
+    durable             in files: a checksum for each row, so that after a power cut only whole
+                        rows come back
     """
 
     capacity: int
@@ -66,6 +72,10 @@ class BufferConfig:
     cer: bool = False
     max_times_sampled: int = 1
     block_rows: int | None = None
+    min_size: int = 0
+    samples_per_insert: float | None = None
+    tolerance: float = 0.0
+    durable: bool = False
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -77,6 +87,7 @@ class BufferConfig:
                 raise InvalidArgument(
                     f"block_rows must be at most the capacity, not {self.block_rows}"
                 )
+        self._check_limiter()
         _one_of("strategy", self.strategy, get_args(Strategy))
         _one_of("weights", self.weights, get_args(Weights))
         for name in ("alpha", "epsilon"):
@@ -88,6 +99,19 @@ class BufferConfig:
         if self.cer and self.strategy in ("fifo", "lifo", "without_replacement"):
             raise InvalidArgument(f"cer=True has no meaning with strategy={self.strategy!r}")
 
+    def _check_limiter(self) -> None:
+        set_ = object.__setattr__
+        if self.min_size != 0:
+            set_(self, "min_size", _whole("min_size", self.min_size, self.capacity))
+        set_(self, "tolerance", _not_negative("tolerance", self.tolerance))
+        if self.samples_per_insert is not None:
+            ratio = _not_negative("samples_per_insert", self.samples_per_insert)
+            if ratio == 0:
+                raise InvalidArgument("samples_per_insert must be above 0; None is no limit")
+            set_(self, "samples_per_insert", ratio)
+        if not isinstance(self.durable, bool):
+            raise InvalidArgument(f"durable must be True or False, not {self.durable!r}")
+
     @property
     def weighted(self) -> bool:
         """Whether batches carry importance weights and priorities can be updated."""
@@ -96,11 +120,14 @@ class BufferConfig:
     def core_options(self, seed: int) -> dict[str, Any]:
         """The same as the core takes it."""
         scheduled = callable(self.beta)
+        linear = self.beta if isinstance(self.beta, LinearSchedule) else None
         return {
             "capacity": self.capacity,
             "strategy": get_args(Strategy).index(self.strategy),
             "alpha": self.alpha,
-            "beta": 0.0 if scheduled else self.beta,
+            "beta": linear.start if linear else 0.0 if scheduled else self.beta,
+            "beta_end": linear.end if linear else 0.0,
+            "beta_steps": linear.steps if linear else 0,
             "scheduled": scheduled,
             "epsilon": self.epsilon,
             "weights": get_args(Weights).index(self.weights),
@@ -108,7 +135,33 @@ class BufferConfig:
             "max_times_sampled": self.max_times_sampled,
             "seed": seed,
             "block_rows": self.block_rows or 0,
+            "min_size": self.min_size,
+            "samples_per_insert": self.samples_per_insert or 0.0,
+            "tolerance": self.tolerance,
+            "durable": self.durable,
         }
+
+    @classmethod
+    def from_core(cls, facts: Mapping[str, Any]) -> BufferConfig:
+        """The options of a segment, from what it says of itself."""
+        beta: float | LinearSchedule = _shortest(facts["beta"])
+        if facts["beta_steps"]:
+            beta = LinearSchedule(beta, _shortest(facts["beta_end"]), facts["beta_steps"])
+        return cls(
+            capacity=facts["capacity"],
+            strategy=get_args(Strategy)[facts["strategy"]],
+            alpha=_shortest(facts["alpha"]),
+            beta=beta,
+            epsilon=_shortest(facts["epsilon"]),
+            weights=get_args(Weights)[facts["weights"]],
+            cer=facts["cer"],
+            max_times_sampled=facts["max_times_sampled"],
+            block_rows=facts["block_rows"],
+            min_size=facts["min_size"],
+            samples_per_insert=facts["samples_per_insert"] or None,
+            tolerance=facts["tolerance"],
+            durable=facts["durable"],
+        )
 
     def __repr__(self) -> str:
         said = [
@@ -117,6 +170,11 @@ class BufferConfig:
             if getattr(self, f.name) != f.default
         ]
         return f"BufferConfig({', '.join(said)})"
+
+
+def _shortest(single: float) -> float:
+    """The number a user wrote that became this single-precision one."""
+    return float(np.format_float_scientific(np.float32(single)))
 
 
 def _whole(name: str, value: Any, most: int = 2**40) -> int:

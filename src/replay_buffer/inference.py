@@ -63,6 +63,34 @@ class Draft:
             )
         return Schema(found)
 
+    def explicit(self) -> Schema:
+        """The schema without a first row to look at. Raises InvalidArgument with what is missing."""
+        missing = [name for name in ("obs_shape", "obs_dtype") if getattr(self, name) is None]
+        if self.action_dtype is None:
+            missing.append("action_dtype")
+        if self.action_shape is None and self.action_dim is None:
+            missing.append("action_shape (or action_dim)")
+        if missing:
+            raise InvalidArgument(
+                f"the layout of a segment is fixed when it is created: {', '.join(missing)} "
+                "must be given, or a schema"
+            )
+        assert self.action_dtype is not None
+        discrete = self.action_dtype.kind in "iu" and self.action_shape in (None, ())
+        shape = self.action_shape
+        if shape is None:
+            shape = () if discrete else (self.action_dim,)
+        obs = _explicit_obs("obs", self.obs_shape, self.obs_dtype)
+        return Schema(
+            {
+                "obs": obs,
+                "action": Column(shape, self.action_dtype, self.action_dim if discrete else None),
+                "reward": Column((), self.reward_dtype or "float32"),
+                "next_obs": obs,
+                "done": Column((), "bool"),
+            }
+        )
+
     def guess(self) -> Schema | None:
         """The schema to estimate memory with before the first row; None when there is no shape."""
         if self.obs_shape is None or isinstance(self.obs_shape, Mapping):
@@ -124,6 +152,20 @@ class Draft:
                 f"of {array.dtype}"
             )
         return Column(array.shape, self.action_dtype or _stored_dtype(array))
+
+
+def _explicit_obs(path: str, shape: Any, dtype: Any) -> Any:
+    if not isinstance(shape, Mapping):
+        return Column(shape, as_dtype(path, dtype))
+    if isinstance(dtype, Mapping) and set(dtype) != set(shape):
+        odd = sorted(set(shape) ^ set(dtype), key=str)[0]
+        raise InvalidArgument(f"'{path}/{odd}' is in only one of obs_shape and obs_dtype")
+    return {
+        key: _explicit_obs(
+            f"{path}/{key}", inner, dtype[key] if isinstance(dtype, Mapping) else dtype
+        )
+        for key, inner in shape.items()
+    }
 
 
 def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -> Any:

@@ -7,7 +7,7 @@ column is known by its path: "obs/pixels".
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,18 @@ class Schema:
             (path, DTYPES.index(c.dtype.name) + 1, list(c.shape), c.limit or 0)
             for path, c in self.columns
         ]
+
+    @classmethod
+    def from_core(cls, columns: Iterable[tuple[str, int, list[int], int]]) -> Schema:
+        """The schema of a segment, from what core_columns() gave."""
+        fields: dict[str, Any] = {}
+        for path, dtype, shape, limit in columns:
+            *outer, name = path.split("/")
+            inner = fields
+            for part in outer:
+                inner = inner.setdefault(part, {})
+            inner[name] = Column(tuple(shape), DTYPES[dtype - 1], limit or None)
+        return cls(fields)
 
     def __str__(self) -> str:
         return ", ".join(f"{path} {column}" for path, column in self.columns)

@@ -1,6 +1,8 @@
 // The ring: one segment seen as rows, blocks and priorities. Writers and samplers work on it.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,6 +23,18 @@ struct Ring {
   const Layout& layout() const { return segment->layout(); }
   const Settings& settings() const { return segment->layout().settings; }
   Counters& counters() const { return segment->counters(); }
+
+  // Rows ever added, by all owners.
+  std::uint64_t rows_added() const {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < kOwnerCount; ++i) {
+      sum += segment->owners()[i].rows_added.load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
+  float alpha() const {
+    return std::bit_cast<float>(counters().alpha_bits.load(std::memory_order_acquire));
+  }
 
   std::unique_ptr<Segment> segment;
   Rows rows;

@@ -2,19 +2,18 @@
 #define REPLAY_IMPORT_NUMPY
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "os/process.h"
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/lifecycle.h"
 
 namespace nb = nanobind;
 
@@ -92,32 +91,6 @@ void adopt_hot_methods(const nb::type_object& subclass) {
   }
 }
 
-using ColumnArgument =
-    std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
-
-Schema to_schema(const std::vector<ColumnArgument>& columns) {
-  Schema schema;
-  for (const auto& [name, dtype, shape, limit] : columns) {
-    schema.push_back({name, static_cast<DType>(dtype), shape, limit});
-  }
-  return schema;
-}
-
-BufferConfig to_config(const nb::dict& options) {
-  BufferConfig config;
-  config.capacity = nb::cast<std::uint64_t>(options["capacity"]);
-  config.strategy = static_cast<SamplingStrategy>(nb::cast<std::uint32_t>(options["strategy"]));
-  config.alpha = nb::cast<float>(options["alpha"]);
-  config.beta = nb::cast<float>(options["beta"]);
-  config.epsilon = nb::cast<float>(options["epsilon"]);
-  config.weights = static_cast<WeightScale>(nb::cast<std::uint32_t>(options["weights"]));
-  config.cer = nb::cast<bool>(options["cer"]);
-  config.max_times_sampled = nb::cast<std::uint32_t>(options["max_times_sampled"]);
-  config.seed = nb::cast<std::uint64_t>(options["seed"]);
-  config.block_rows = nb::cast<std::uint64_t>(options["block_rows"]);
-  return config;
-}
-
 Buffer& opened(const Handle& handle) {
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   return *handle.buffer;
@@ -131,18 +104,6 @@ Priorities const& priorities_of(const Handle& handle) {
         "this buffer keeps no priorities: its strategy is neither 'prioritized' nor 'rank'");
   }
   return *priorities;
-}
-
-void settle(Handle& handle, const std::vector<ColumnArgument>& columns, const nb::dict& options) {
-  const Schema schema = to_schema(columns);
-  handle.buffer = std::make_shared<Buffer>(Segment::create({}, to_config(options), schema));
-  handle.types.clear();
-  for (const Column& column : schema) handle.types.push_back(column_type(column));
-  handle.fields = make_fields(schema);
-  handle.beta = nb::cast<float>(options["beta"]);
-  handle.scheduled = nb::cast<bool>(options["scheduled"]);
-  handle.long_draws = handle.buffer->layout().settings.strategy ==
-                      static_cast<std::uint32_t>(SamplingStrategy::kRank);
 }
 
 std::byte* bytes_of(nb::handle array) {
@@ -233,7 +194,7 @@ nb::dict counters(const Handle& handle) {
   d["raw_bytes"] = layout.row_bytes * layout.settings.capacity;
   d["segment_bytes"] = layout.total_bytes;
   d["resident_bytes"] = buffer.ring().segment->resident_bytes();
-  d["rows_added"] = buffer.ring().segment->owners()[0].rows_added.load(std::memory_order_relaxed);
+  d["rows_added"] = buffer.ring().rows_added();
   d["rows_sampled"] = c.rows_sampled.load(std::memory_order_relaxed);
   d["samples"] = c.draws.load(std::memory_order_relaxed);
   d["updates_applied"] = c.updates_applied.load(std::memory_order_relaxed);
@@ -261,14 +222,9 @@ NB_MODULE(_core, m) {
   });
 
   m.def("adopt_hot_methods", &adopt_hot_methods);
-  m.def("plan", [](const std::vector<ColumnArgument>& columns, const nb::dict& options) {
-    const Schema schema = to_schema(columns);
-    const Layout layout = plan_layout(make_settings(to_config(options), schema), schema);
-    return nb::make_tuple(layout.row_bytes, layout.total_bytes);
-  });
-  nb::class_<Handle>(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable())
-      .def(nb::init<>())
-      .def("_settle", &settle)
+  nb::class_<Handle> handle(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable());
+  bind_lifecycle(m, handle);
+  handle.def(nb::init<>())
       .def("_write_rows", &write_rows, nb::arg(), nb::arg(), nb::arg().none())
       .def("_get_rows", &get_rows)
       .def("_latest_ids", &latest_ids)
@@ -287,6 +243,7 @@ NB_MODULE(_core, m) {
       .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
       .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })
       .def("_max_priority", [](const Handle& h) { return priorities_of(h).max_raw(); })
+      .def("_alpha", [](const Handle& h) { return opened(h).ring().alpha(); })
       .def("_set_alpha", [](const Handle& h, float alpha) {
         (void)priorities_of(h);
         const std::shared_ptr<Buffer> keep = h.buffer;

@@ -1,0 +1,177 @@
+// Making, opening and removing the buffer behind a handle.
+#include "python/lifecycle.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "os/directory.h"
+#include "python/errors.h"
+#include "python/handle.h"
+
+namespace nb = nanobind;
+
+namespace replay_buffer::python {
+namespace {
+
+using ColumnArgument =
+    std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
+
+Schema to_schema(const std::vector<ColumnArgument>& columns) {
+  Schema schema;
+  for (const auto& [name, dtype, shape, limit] : columns) {
+    schema.push_back({name, static_cast<DType>(dtype), shape, limit});
+  }
+  return schema;
+}
+
+BufferConfig to_config(const nb::dict& options) {
+  BufferConfig config;
+  config.capacity = nb::cast<std::uint64_t>(options["capacity"]);
+  config.strategy = static_cast<SamplingStrategy>(nb::cast<std::uint32_t>(options["strategy"]));
+  config.alpha = nb::cast<float>(options["alpha"]);
+  config.beta = nb::cast<float>(options["beta"]);
+  config.beta_end = nb::cast<float>(options["beta_end"]);
+  config.beta_steps = nb::cast<std::uint64_t>(options["beta_steps"]);
+  config.epsilon = nb::cast<float>(options["epsilon"]);
+  config.weights = static_cast<WeightScale>(nb::cast<std::uint32_t>(options["weights"]));
+  config.cer = nb::cast<bool>(options["cer"]);
+  config.max_times_sampled = nb::cast<std::uint32_t>(options["max_times_sampled"]);
+  config.seed = nb::cast<std::uint64_t>(options["seed"]);
+  config.block_rows = nb::cast<std::uint64_t>(options["block_rows"]);
+  config.min_size = nb::cast<std::uint64_t>(options["min_size"]);
+  config.samples_per_insert = nb::cast<double>(options["samples_per_insert"]);
+  config.tolerance = nb::cast<double>(options["tolerance"]);
+  config.durable = nb::cast<bool>(options["durable"]);
+  return config;
+}
+
+void use(Handle& handle, std::shared_ptr<Buffer> buffer, bool scheduled) {
+  const Layout& layout = buffer->layout();
+  handle.types.clear();
+  for (const Column& column : layout.schema) handle.types.push_back(column_type(column));
+  handle.fields = make_fields(layout.schema);
+  handle.beta = layout.settings.beta;
+  handle.scheduled = scheduled;
+  handle.long_draws =
+      layout.settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kRank);
+  handle.buffer = std::move(buffer);
+}
+
+os::Access access_of(bool readonly) {
+  return readonly ? os::Access::kRead : os::Access::kReadWrite;
+}
+
+void create(Handle& handle, const std::string& location, const std::vector<ColumnArgument>& columns,
+            const nb::dict& options) {
+  const Location where = Location::parse(location);
+  const Schema schema = to_schema(columns);
+  const BufferConfig config = to_config(options);
+  std::shared_ptr<Buffer> buffer;
+  {
+    const MaybeRelease released(where.kind != Location::Kind::kHeap);  // allocation takes a while
+    buffer = std::make_shared<Buffer>(Segment::create(where, config, schema));
+  }
+  use(handle, std::move(buffer), nb::cast<bool>(options["scheduled"]));
+}
+
+void open(Handle& handle, const std::string& location, bool readonly) {
+  const Location where = Location::parse(location);
+  std::shared_ptr<Buffer> buffer;
+  {
+    const MaybeRelease released(true);
+    buffer = std::make_shared<Buffer>(Segment::open(where, access_of(readonly)));
+  }
+  const bool scheduled = buffer->layout().settings.beta_steps != 0;
+  use(handle, std::move(buffer), scheduled);
+}
+
+// One whose file another process handed over; takes the descriptor over. Its open file description
+// is shared with that process, and so are its locks: this one needs its own.
+void adopt(Handle& handle, int fd, const std::string& location, bool readonly) {
+  const Location where = Location::parse(location);
+  std::shared_ptr<Buffer> buffer;
+  {
+    const os::File given = os::File::from_fd(fd);
+    const MaybeRelease released(true);
+    buffer = std::make_shared<Buffer>(
+        Segment::adopt(given.reopen(access_of(readonly)), where, access_of(readonly)));
+  }
+  const bool scheduled = buffer->layout().settings.beta_steps != 0;
+  use(handle, std::move(buffer), scheduled);
+}
+
+Buffer& opened(const Handle& handle) {
+  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  return *handle.buffer;
+}
+
+// What the segment says of itself: the options it was made with and its columns.
+nb::dict facts(const Handle& handle) {
+  const Buffer& buffer = opened(handle);
+  const Settings& s = buffer.layout().settings;
+  nb::dict d;
+  d["capacity"] = s.capacity;
+  d["strategy"] = s.strategy;
+  d["alpha"] = buffer.ring().alpha();
+  d["beta"] = s.beta;
+  d["beta_end"] = s.beta_end;
+  d["beta_steps"] = s.beta_steps;
+  d["epsilon"] = s.epsilon;
+  d["weights"] = s.weights;
+  d["cer"] = s.cer != 0;
+  d["max_times_sampled"] = s.max_times_sampled;
+  d["seed"] = s.seed;
+  d["block_rows"] = s.block_rows;
+  d["min_size"] = s.min_size;
+  d["samples_per_insert"] = s.samples_per_insert;
+  d["tolerance"] = s.tolerance;
+  d["durable"] = s.durable != 0;
+  nb::list columns;
+  for (const Column& c : buffer.layout().schema) {
+    nb::list shape;
+    for (std::uint64_t n : c.shape) shape.append(n);
+    columns.append(nb::make_tuple(c.name, static_cast<std::uint32_t>(c.dtype), shape, c.limit));
+  }
+  d["columns"] = columns;
+  return d;
+}
+
+int descriptor(const Handle& handle) {
+  const os::File* file = opened(handle).ring().segment->file();
+  return file == nullptr ? -1 : file->fd();
+}
+
+}  // namespace
+
+void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
+  handle.def("_create", &create)
+      .def("_open", &open)
+      .def("_adopt", &adopt)
+      .def("_facts", &facts)
+      .def("_descriptor", &descriptor)
+      .def("_writable", [](const Handle& h) { return opened(h).writable(); })
+      .def("_flush", [](const Handle& h) {
+        const std::shared_ptr<Buffer> keep = h.buffer;
+        opened(h);
+        const MaybeRelease released(true);
+        keep->flush();
+      });
+  m.def("plan", [](const std::vector<ColumnArgument>& columns, const nb::dict& options) {
+    const Schema schema = to_schema(columns);
+    const Layout layout = plan_layout(make_settings(to_config(options), schema), schema);
+    return nb::make_tuple(layout.row_bytes, layout.total_bytes);
+  });
+  m.def("check_location", [](const std::string& location) {
+    const Location where = Location::parse(location);
+    return nb::make_tuple(static_cast<int>(where.kind), where.name);
+  });
+  m.def("remove", [](const std::string& location, bool only_stale) {
+    return Segment::remove(Location::parse(location), only_stale);
+  });
+  m.def("list_shared_memory", &os::list_shared_memory);
+}
+
+}  // namespace replay_buffer::python
