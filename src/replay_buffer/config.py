@@ -144,9 +144,10 @@ class BufferConfig:
     @classmethod
     def from_core(cls, facts: Mapping[str, Any]) -> BufferConfig:
         """The options of a segment, from what it says of itself."""
-        beta: float | LinearSchedule = _shortest(facts["beta"])
+        start = _shortest(facts["beta"])
+        beta: float | LinearSchedule = start
         if facts["beta_steps"]:
-            beta = LinearSchedule(beta, _shortest(facts["beta_end"]), facts["beta_steps"])
+            beta = LinearSchedule(start, _shortest(facts["beta_end"]), facts["beta_steps"])
         return cls(
             capacity=facts["capacity"],
             strategy=get_args(Strategy)[facts["strategy"]],

@@ -64,7 +64,7 @@ class Draft:
         return Schema(found)
 
     def explicit(self) -> Schema:
-        """The schema without a first row to look at. Raises InvalidArgument with what is missing."""
+        """The schema without a first row. Raises InvalidArgument with what is missing."""
         missing = [name for name in ("obs_shape", "obs_dtype") if getattr(self, name) is None]
         if self.action_dtype is None:
             missing.append("action_dtype")
