@@ -1,4 +1,4 @@
-"""SharedCircularBuffer: the plain circular buffer of five fields, over the same core."""
+"""SharedCircularBuffer: the plain circular buffer of five fields, in shared memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from .config import BufferConfig
 from .errors import NotEnoughRows, RowGone
 from .schema import Column, Schema
 
+_TRIES = 3
+
 
 class SharedCircularBuffer:
     """Transitions (state, action, reward, next_state, done) in a ring of fixed size.
 
     States are float64 of `state_dim`, actions int64, rewards float64, dones bool. When the buffer
     is full the oldest transition is overwritten. Batches are dicts of Python lists.
+
+    It lives in shared memory without a name: processes that it is handed to when they are started
+    push to and draw from the same ring, and nothing is left when the last of them ends.
     """
 
     def __init__(self, capacity: int, state_dim: int) -> None:
@@ -30,7 +35,9 @@ class SharedCircularBuffer:
                 "dones": Column((), "bool"),
             }
         )
-        self._buffer = ReplayBuffer(BufferConfig(capacity), schema=schema, seed=0)
+        # Blocks of one row: what several processes push is in the order they pushed it.
+        config = BufferConfig(capacity, block_rows=1)
+        self._buffer = ReplayBuffer.create("shm:", config, schema=schema, seed=0)
 
     def push(self, state: Any, action: int, reward: float, next_state: Any, done: bool) -> None:
         """Write a transition at the current position and advance, around the end if need be."""
@@ -42,12 +49,20 @@ class SharedCircularBuffer:
         if size == 0:
             raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
         positions = np.random.RandomState(seed).randint(0, size, size=batch_size)
-        while True:
+        for _ in range(_TRIES):
             newest = int(self._buffer._latest_ids(1)[0])
             try:
                 return self._lists(newest - (newest - positions) % self._buffer.capacity)
             except RowGone:
                 continue  # overwritten between the two calls
+        # Or a process was killed in the middle of a push, and the ring has a hole.
+        while True:
+            ids = self._buffer._latest_ids(size)
+            by_position = ids[np.argsort(ids % self._buffer.capacity)]
+            try:
+                return self._lists(by_position[positions % len(ids)])
+            except RowGone:
+                continue
 
     def latest(self, n: int) -> dict[str, list[Any]]:
         """The n newest transitions, oldest first; all of them when there are fewer."""

@@ -13,6 +13,7 @@ void Writer::append(std::size_t n, const std::byte* const* columns, const float*
     const std::size_t run = std::min(n - done, claim_.rows - cursor_);
     write_run(run, columns, done, raws, ids);
     done += run;
+    if (cursor_ == claim_.rows) close();  // nobody has to go around a block that is full
   }
 }
 
