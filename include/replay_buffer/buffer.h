@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "replay_buffer/config.h"
@@ -147,6 +148,8 @@ class ReplayBuffer {
   const BufferConfig& config() const { return config_; }
 
  protected:
+  explicit ReplayBuffer(Store store) : config_(store.config()), store_(std::move(store)) {}
+
   bool weighted() const {
     return config_.strategy == SamplingStrategy::kPrioritized ||
            config_.strategy == SamplingStrategy::kRank;
@@ -210,7 +213,9 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
     return this->store_.update_priorities(indices, priorities);
   }
 
- private:
+ protected:
+  explicit PrioritizedReplayBuffer(Store store) : Base(std::move(store)) {}
+
   static BufferConfig prioritized(BufferConfig config) {
     if (config.strategy != SamplingStrategy::kRank)
       config.strategy = SamplingStrategy::kPrioritized;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "replay_buffer/config.h"
 #include "replay_buffer/schema.h"
@@ -19,6 +20,19 @@ class Store {
  public:
   Store(const BufferConfig& config, const Schema& schema);
   ~Store();
+
+  // The same at a location ("shm:name", "file:path", "heap:") where other processes can open it.
+  // Throws kAlreadyExists, kOutOfSpace.
+  static Store create(const std::string& location, const BufferConfig& config,
+                      const Schema& schema);
+  // One that exists, with the config it was made with. Throws kNotFound, kCorrupt, kIncompatible,
+  // kPermissionDenied, and kSchemaMismatch unless its columns are those of `schema`.
+  static Store open(const std::string& location, const Schema& schema, bool readonly);
+  // Removes the name; the buffer lives on where it is open.
+  static void unlink(const std::string& location);
+
+  BufferConfig config() const;
+
   Store(Store&& other) noexcept;
   Store& operator=(Store&& other) noexcept;
 
@@ -49,6 +63,8 @@ class Store {
   void clear();
 
  private:
+  explicit Store(std::unique_ptr<Buffer> buffer);
+
   std::unique_ptr<Buffer> buffer_;
 };
 

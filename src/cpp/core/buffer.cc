@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/recent.h"
+#include "os/clock.h"
 #include "os/crash_point.h"
 #include "os/process.h"
 #include "os/threads.h"
@@ -45,8 +46,8 @@ Buffer::~Buffer() {
     return;
   }
   writer_.close();
-  owners_.leave(me_);
   try {
+    owners_.leave(me_);  // refused when somebody closed the file's descriptor
     // The last one to close a file leaves it whole on the disk, and says so there.
     if (ring_.segment->try_alone()) {
       ring_.segment->sync();
@@ -173,6 +174,7 @@ void Buffer::begin(Draw& draw) {
 }
 
 void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
+  if (sampler_->writes()) check_writable();
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
   if (!draw.begun_ || !draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1,
@@ -225,8 +227,20 @@ bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) cons
 }
 
 void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at) {
+  constexpr unsigned kManyAttempts = 4096;
+  constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+  std::uint64_t since = 0;
   for (unsigned attempt = 1; !try_copy(pick, batch, at); ++attempt) {
     if (!sampler_->redraw(random, pick, attempt)) throw_not_enough(batch.rows, 0);
+    if (attempt % kManyAttempts != 0) continue;
+    // What the sampler goes by leads to no row: rows that somebody was stopped or killed in the
+    // midst of, or a damaged segment. The words of the rows are the truth.
+    const std::uint64_t now = os::monotonic_ns();
+    if (since == 0) since = now;
+    if (!draw_by_scan(ring_, random, pick) || now - since > kPatienceNs) {
+      throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(batch.rows) +
+                                                 " rows: none of them can be read whole");
+    }
   }
 }
 

@@ -22,6 +22,11 @@ class FifoSampler final : public Sampler {
       : ring_(ring), blocks_(ring.segment->blocks()), times_(ring.settings().max_times_sampled) {}
 
   Mass draw(Random&, std::span<Pick> picks) override {
+    if (!ring_.segment->writable()) {
+      throw Error(ErrorCode::kReadOnly,
+                  ring_.segment->location().text() +
+                      " is open for reading only, and a draw from a queue is taken out of it");
+    }
     const std::lock_guard guard(lock_);
     const std::size_t there = available(picks.size());
     if (there < picks.size()) throw_short(picks.size(), there);
@@ -34,6 +39,8 @@ class FifoSampler final : public Sampler {
     for (; got < picks.size(); ++got) picks[got] = {0, Priorities::kGone, 1};
     return {};
   }
+
+  bool writes() const override { return true; }
 
   bool redraw(Random&, Pick& pick, unsigned) override {
     const std::lock_guard guard(lock_);
@@ -68,9 +75,12 @@ class FifoSampler final : public Sampler {
     const std::uint32_t lap = ring_.blocks.lap_of(sequence);
     const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
     const Fill fill = ring_.blocks.fill(b);
-    if (fill.lap == static_cast<std::uint16_t>(lap)) return {0, fill.written};
+    const std::uint64_t most = ring_.blocks.rows_in(b);  // what a damaged block says may be more
+    if (fill.lap == static_cast<std::uint16_t>(lap)) {
+      return {0, std::min<std::uint64_t>(fill.written, most)};
+    }
     if (static_cast<std::uint32_t>(before >> 32) == lap) {
-      return {fill.written, before & 0xffffffff};
+      return {fill.written, std::min(before & 0xffffffff, most)};
     }
     return {0, 0};
   }

@@ -42,6 +42,9 @@ class Sampler {
   // Whether draw() leaves no trace, so that rows may be chosen for a batch that is then not taken.
   virtual bool draws_freely() const { return false; }
 
+  // Whether draw() writes to the segment, so that a handle for reading cannot.
+  virtual bool writes() const { return false; }
+
   // Chooses one row in place of `pick`, which is gone; `attempt` counts from 1 for the same place.
   // Returns false when there is nothing to choose.
   virtual bool redraw(Random& random, Pick& pick, unsigned attempt) = 0;
@@ -65,6 +68,10 @@ std::unique_ptr<Sampler> make_lifo_sampler(const Ring& ring);
 
 // Exactly uniform over committed rows, however few there are: counts them first.
 bool draw_by_count(const Ring& ring, Random& random, Pick& pick);
+
+// Any committed row, by looking at all of them, when there is one. False when there is none and
+// nobody is writing one.
+bool draw_by_scan(const Ring& ring, Random& random, Pick& pick);
 
 [[noreturn]] void throw_not_enough(std::size_t wanted, std::size_t there);
 

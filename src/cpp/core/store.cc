@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "core/buffer.h"
 #include "os/process.h"
@@ -17,15 +18,72 @@ const Priorities& priorities_of(const Buffer& buffer) {
   return *buffer.ring().priorities;
 }
 
+void check_same(const Schema& there, const Schema& wanted, const std::string& location) {
+  const auto differ = [&](const std::string& what) {
+    throw Error(ErrorCode::kSchemaMismatch, location + " has other columns: " + what);
+  };
+  if (there.size() != wanted.size()) {
+    differ(std::to_string(there.size()) + ", not " + std::to_string(wanted.size()));
+  }
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    if (there[i].name != wanted[i].name || there[i].dtype != wanted[i].dtype ||
+        there[i].shape != wanted[i].shape) {
+      differ("'" + there[i].name + "' is not what was expected of '" + wanted[i].name + "'");
+    }
+  }
+}
+
 }  // namespace
 
 Store::Store(const BufferConfig& config, const Schema& schema) {
   os::watch_forks();
   buffer_ = std::make_unique<Buffer>(Segment::create({}, config, schema));
 }
+Store::Store(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
 Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
 Store& Store::operator=(Store&& other) noexcept = default;
+
+Store Store::create(const std::string& location, const BufferConfig& config,
+                    const Schema& schema) {
+  os::watch_forks();
+  return Store(
+      std::make_unique<Buffer>(Segment::create(Location::parse(location), config, schema)));
+}
+
+Store Store::open(const std::string& location, const Schema& schema, bool readonly) {
+  os::watch_forks();
+  std::unique_ptr<Segment> segment = Segment::open(
+      Location::parse(location), readonly ? os::Access::kRead : os::Access::kReadWrite);
+  check_same(segment->layout().schema, schema, location);
+  return Store(std::make_unique<Buffer>(std::move(segment)));
+}
+
+void Store::unlink(const std::string& location) {
+  Segment::remove(Location::parse(location), false);
+}
+
+BufferConfig Store::config() const {
+  const Settings& s = buffer_->layout().settings;
+  BufferConfig config;
+  config.capacity = s.capacity;
+  config.strategy = static_cast<SamplingStrategy>(s.strategy);
+  config.alpha = buffer_->ring().alpha();
+  config.beta = s.beta;
+  config.epsilon = s.epsilon;
+  config.weights = static_cast<WeightScale>(s.weights);
+  config.cer = s.cer != 0;
+  config.max_times_sampled = s.max_times_sampled;
+  config.seed = s.seed;
+  config.block_rows = s.block_rows;
+  config.min_size = s.min_size;
+  config.samples_per_insert = s.samples_per_insert;
+  config.tolerance = s.tolerance;
+  config.durable = s.durable != 0;
+  config.beta_end = s.beta_end;
+  config.beta_steps = s.beta_steps;
+  return config;
+}
 
 std::int64_t Store::add(const void* const* columns, const float* priority) {
   if (priority != nullptr && !(std::isfinite(*priority) && *priority >= 0)) {

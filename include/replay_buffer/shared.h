@@ -1,0 +1,63 @@
+// Buffers in shared memory or files, that any number of processes open by location.
+//
+//   auto buffer = SharedPrioritizedReplayBuffer<Observation, int>::create("shm:atari", config);
+//   auto buffer = SharedPrioritizedReplayBuffer<Observation, int>::open("shm:atari");
+//
+// Locations are "shm:name" and "file:path". Any process may be killed at any time: no row is torn,
+// none that was added is lost, nobody waits for the dead.
+#pragma once
+
+#include <string>
+
+#include "replay_buffer/buffer.h"
+
+namespace replay_buffer {
+
+// A ring of transitions, drawn as the config it was created with says.
+template <typename Observation, typename Action>
+class SharedCircularBuffer : public ReplayBuffer<Observation, Action> {
+  using Base = ReplayBuffer<Observation, Action>;
+
+ public:
+  // Throws kAlreadyExists when somebody has one open there, kOutOfSpace.
+  static SharedCircularBuffer create(const std::string& location, const BufferConfig& config) {
+    return SharedCircularBuffer(Store::create(location, config, Base::schema()));
+  }
+  // Throws kNotFound, kSchemaMismatch when it holds something else. One opened for reading cannot
+  // add, and needs no permission to write.
+  static SharedCircularBuffer open(const std::string& location, bool readonly = false) {
+    return SharedCircularBuffer(Store::open(location, Base::schema(), readonly));
+  }
+  // Removes the name; the buffer lives on where it is open.
+  static void unlink(const std::string& location) { Store::unlink(location); }
+
+ private:
+  explicit SharedCircularBuffer(Store store) : Base(std::move(store)) {}
+};
+
+// The same drawn by priority.
+template <typename Observation, typename Action>
+class SharedPrioritizedReplayBuffer : public PrioritizedReplayBuffer<Observation, Action> {
+  using Base = PrioritizedReplayBuffer<Observation, Action>;
+
+ public:
+  static SharedPrioritizedReplayBuffer create(const std::string& location,
+                                              const BufferConfig& config) {
+    return SharedPrioritizedReplayBuffer(
+        Store::create(location, Base::prioritized(config), Base::schema()));
+  }
+  // Throws also kInvalidArgument when the buffer there is not drawn by priority.
+  static SharedPrioritizedReplayBuffer open(const std::string& location, bool readonly = false) {
+    SharedPrioritizedReplayBuffer buffer(Store::open(location, Base::schema(), readonly));
+    if (!buffer.weighted()) {
+      throw Error(ErrorCode::kInvalidArgument, location + " keeps no priorities");
+    }
+    return buffer;
+  }
+  static void unlink(const std::string& location) { Store::unlink(location); }
+
+ private:
+  explicit SharedPrioritizedReplayBuffer(Store store) : Base(std::move(store)) {}
+};
+
+}  // namespace replay_buffer

@@ -1,0 +1,141 @@
+#include "replay_buffer/shared.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string>
+
+#include "numbered.h"
+
+namespace replay_buffer {
+namespace {
+
+using Observation = std::array<float, 4>;
+using Circular = SharedCircularBuffer<Observation, std::int64_t>;
+using Prioritized = SharedPrioritizedReplayBuffer<Observation, std::int64_t>;
+using testing::code_of;
+
+// A name of this test and process, removed at the end.
+struct Name {
+  explicit Name(const std::string& test)
+      : location("shm:test." + test + "." + std::to_string(::getpid())) {}
+  ~Name() {
+    try {
+      Store::unlink(location);
+    } catch (const Error&) {
+    }
+  }
+  std::string location;
+};
+
+BufferConfig config_of(std::uint64_t capacity) {
+  BufferConfig config;
+  config.capacity = capacity;
+  config.seed = 1;
+  return config;
+}
+
+Transition<Observation, std::int64_t> row_of(int i) {
+  const auto x = static_cast<float>(i);
+  return {{x, x, x, x}, i, x, {x, x, x, x}, false};
+}
+
+// Runs work() in a child that opened the buffer anew. Returns its wait status.
+template <class Work>
+int in_child(Work&& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      work();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(SharedBuffer, WhatAnotherProcessAddsIsThere) {
+  const Name name("adds");
+  Circular buffer = Circular::create(name.location, config_of(100));
+  for (int i = 0; i < 10; ++i) buffer.add(row_of(i));
+  const int status = in_child([&] {
+    Circular other = Circular::open(name.location);
+    for (int i = 10; i < 30; ++i) other.add(row_of(i));
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(buffer.size(), 30u);
+  for (const auto& row : buffer.sample(64)) {
+    EXPECT_EQ(row.observation[3], static_cast<float>(row.action));
+  }
+}
+
+TEST(SharedBuffer, AForkedCopyIsAWriterOfItsOwn) {
+  const Name name("fork");
+  Circular buffer = Circular::create(name.location, config_of(1000));
+  buffer.add(row_of(0));
+  const int status = in_child([&] {
+    for (int i = 1; i < 100; ++i) buffer.add(row_of(i));
+  });
+  EXPECT_EQ(status, 0);
+  for (int i = 100; i < 200; ++i) buffer.add(row_of(i));
+  EXPECT_EQ(buffer.size(), 200u);
+}
+
+TEST(SharedBuffer, AKilledWriterIsInNobodysWay) {
+  const Name name("killed");
+  Prioritized buffer = Prioritized::create(name.location, config_of(64));
+  const int status = in_child([&] {
+    Prioritized other = Prioritized::open(name.location);
+    for (int i = 0; i < 5; ++i) other.add(row_of(i));
+    ::kill(::getpid(), SIGKILL);
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(buffer.size(), 5u);
+  for (int i = 5; i < 200; ++i) buffer.add(row_of(i));
+  EXPECT_EQ(buffer.size(), 64u);
+  const auto batch = buffer.sample(32);
+  const std::vector<float> ones(32, 1.0F);
+  EXPECT_EQ(buffer.update_priorities(batch.indices, ones), 32u);
+}
+
+TEST(SharedBuffer, TheConfigComesFromTheSegment) {
+  const Name name("config");
+  BufferConfig config = config_of(50);
+  config.alpha = 0.7F;
+  config.strategy = SamplingStrategy::kRank;
+  const Prioritized buffer = Prioritized::create(name.location, config);
+  const Prioritized other = Prioritized::open(name.location);
+  EXPECT_EQ(other.capacity(), 50u);
+  EXPECT_EQ(other.config().alpha, 0.7F);
+  EXPECT_EQ(other.config().strategy, SamplingStrategy::kRank);
+}
+
+TEST(SharedBuffer, OpenedForReadingItDoesNotWrite) {
+  const Name name("reading");
+  Circular buffer = Circular::create(name.location, config_of(50));
+  for (int i = 0; i < 10; ++i) buffer.add(row_of(i));
+  Circular reader = Circular::open(name.location, true);
+  EXPECT_EQ(reader.sample(20).size(), 20u);
+  EXPECT_EQ(code_of([&] { reader.add(row_of(0)); }), ErrorCode::kReadOnly);
+  EXPECT_EQ(code_of([&] { reader.clear(); }), ErrorCode::kReadOnly);
+}
+
+TEST(SharedBuffer, WhatIsNotThereOrNotTheSameIsRefused) {
+  const Name name("refused");
+  EXPECT_EQ(code_of([&] { Circular::open(name.location); }), ErrorCode::kNotFound);
+  const Circular buffer = Circular::create(name.location, config_of(50));
+  EXPECT_EQ(code_of([&] { Circular::create(name.location, config_of(50)); }),
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(code_of([&] { Prioritized::open(name.location); }), ErrorCode::kInvalidArgument);
+  using Other = SharedCircularBuffer<std::array<float, 5>, std::int64_t>;
+  EXPECT_EQ(code_of([&] { Other::open(name.location); }), ErrorCode::kSchemaMismatch);
+}
+
+}  // namespace
+}  // namespace replay_buffer
