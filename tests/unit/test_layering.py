@@ -131,9 +131,9 @@ PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "schema"},
     {"inference"},
-    {"buffer", "circular"},
+    {"buffer", "circular", "sharing"},
     {"vector", "service"},
-    {"cluster", "integrations", "dashboard", "cli"},
+    {"cluster", "integrations", "dashboard", "cli", "testing"},
 ]
 LAYER = {name: layer for layer, names in enumerate(PYTHON_ORDER) for name in names}
 
