@@ -55,7 +55,9 @@ class Draft:
     def settle(self, values: Mapping[str, Any], *, batched: bool) -> Schema:
         """The schema that this draft and the values of a first row give."""
         self.check_names(values)
-        found = {name: self._field(name, v, batched) for name, v in values.items()}
+        # Whatever order the names of a transition came in, positions mean what they always do.
+        order = next((o for o in (DONE, ENDS) if set(o) == set(values)), tuple(values))
+        found = {name: self._field(name, values[name], batched) for name in order}
         if "obs" in found and "next_obs" in found and found["obs"] != found["next_obs"]:
             raise SchemaMismatch(
                 f"column 'next_obs' is {_said(found['next_obs'])}, "

@@ -314,3 +314,24 @@ def test_the_constructor_wants_a_config(config: Any) -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="obs_shapes"):
         ReplayBuffer(BufferConfig(8), obs_shapes=(3,))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_names_in_any_order_leave_positions_as_they_are(batched: bool) -> None:
+    """A first row that names next_obs before obs must not swap them in the rows after it."""
+    buffer = ReplayBuffer(BufferConfig(8))
+    row: dict[str, Any] = {
+        "next_obs": OBS + 1,
+        "done": False,
+        "obs": OBS,
+        "reward": 0.5,
+        "action": 1,
+    }
+    if batched:
+        buffer.add_batch(**{name: np.array([value]) for name, value in row.items()})
+    else:
+        buffer.add(**row)
+    buffer.add(OBS, 1, 0.5, OBS + 1, False)
+    rows = buffer.get([0, 1])
+    assert rows["obs"].tolist() == [OBS.tolist()] * 2
+    assert rows["next_obs"].tolist() == [(OBS + 1).tolist()] * 2
