@@ -7,7 +7,6 @@ anybody else gets the name.
 
 from __future__ import annotations
 
-from multiprocessing import context, reduction
 from typing import TYPE_CHECKING, Any
 
 from .errors import InvalidArgument
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
     """What pickle needs to make the buffer again in another process."""
+    from multiprocessing import context, reduction  # takes long, and few need it
+
     location, cls = buffer.location, type(buffer)
     if location == "heap:":
         raise InvalidArgument(
