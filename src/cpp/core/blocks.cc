@@ -56,6 +56,10 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
                         "a larger capacity or a smaller block_rows makes room for more of them");
       }
     }
+    if (held.lap > lap && counters_.head.load(std::memory_order_acquire) == head) {
+      // A block gets a lap from the head, and the head does not go back.
+      throw Error(ErrorCode::kCorrupt, "the head of this buffer lies behind its blocks");
+    }
     // Claimed by somebody who has not moved the head yet, or held open by a live writer.
     counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
   }
@@ -108,7 +112,8 @@ std::size_t Blocks::used_slots() const {
   if (claimed > count_) return capacity_;
   if (claimed == 0) return 0;
   // An era begins at block 0, and the newest block fills from its first row.
-  return (claimed - 1) * block_rows_ + written(head - 1);
+  const std::size_t used = (claimed - 1) * block_rows_ + written(head - 1);
+  return used < capacity_ ? used : capacity_;
 }
 
 std::uint64_t Blocks::written_rows() const {

@@ -72,15 +72,24 @@ class Blocks {
   void set_fill(std::size_t block, Fill fill) const {
     fills_[block].store(fill.pack(), std::memory_order_release);
   }
-  // Rows written so far in the block claimed at head `sequence`, in the lap of that claim.
+  // Rows written so far in the block claimed at head `sequence`, in the lap of that claim: never
+  // more than the block has, whatever a damaged segment says.
   std::size_t written(std::uint64_t sequence) const {
-    return fill(sequence % count_).written_in(lap_of(sequence));
+    const std::size_t b = sequence % count_;
+    const std::size_t n = fill(b).written_in(lap_of(sequence));
+    return n < rows_in(b) ? n : rows_in(b);
   }
   std::uint32_t lap_of(std::uint64_t sequence) const {
     return static_cast<std::uint32_t>(sequence / count_ + 1);
   }
   // Rows ever claimed, less what the newest block has still free. Grows with every add.
   std::uint64_t written_rows() const;
+
+  // Whether somebody writes in the block, or did when he died.
+  bool open(std::size_t block) const {
+    return BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).state !=
+           BlockState::kSealed;
+  }
 
   std::size_t block_count() const { return count_; }
   std::size_t block_rows() const { return block_rows_; }

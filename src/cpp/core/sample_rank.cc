@@ -68,6 +68,11 @@ class RankSampler final : public Sampler {
 
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
     constexpr unsigned kGuesses = 8;
+    constexpr unsigned kOrders = 8;
+    if (attempt > kGuesses * kOrders) {  // no row has the priority that was sorted
+      pick.mass = 1;
+      return draw_by_count(ring_, random, pick);
+    }
     return order_.with([&](Order& order) {
       if (attempt % kGuesses == 0) sort(order);  // many of the ranked rows are gone
       if (order.rows.empty()) return false;

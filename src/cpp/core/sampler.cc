@@ -54,4 +54,24 @@ bool draw_by_count(const Ring& ring, Random& random, Pick& pick) {
   return true;
 }
 
+bool draw_by_scan(const Ring& ring, Random& random, Pick& pick) {
+  const Blocks& blocks = ring.blocks;
+  const std::size_t capacity = ring.rows.capacity();
+  const std::size_t from = random.below(capacity);
+  bool writing = false;
+  for (std::size_t i = 0; i < capacity; ++i) {
+    const std::size_t slot = from + i < capacity ? from + i : from + i - capacity;
+    const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
+    if (row_committed(word)) {
+      // The queue gives out what it took: there it is the sampler that goes on.
+      if (ring.settings().strategy != static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {
+        pick = {slot, Pick::kAny, 1};
+      }
+      return true;
+    }
+    writing |= word != 0 && blocks.open(slot / blocks.block_rows());
+  }
+  return writing;
+}
+
 }  // namespace replay_buffer

@@ -119,6 +119,25 @@ double Tree::total() const {
 
 float Tree::lowest() const { return value_of(level(lows_, shape_.levels() - 1)[0]); }
 
+std::vector<Tree::Stale> Tree::stale(std::size_t most) const {
+  std::vector<Stale> found;
+  // A value that is no number equals nothing, itself included.
+  const auto compare = [&](std::size_t at, std::size_t node, bool low, float held, float given) {
+    if (!(held == given) && found.size() < most) found.push_back({at, node, low, held, given});
+  };
+  for (std::size_t at = 1; at < shape_.levels(); ++at) {
+    // Behind the last node stand some that pad their level, and have no children.
+    const std::size_t nodes = shape_.size(at - 1) / kFanout;
+    for (std::size_t node = 0; node < shape_.size(at); ++node) {
+      const bool real = node < nodes;
+      compare(at, node, false, value_of(level(sums_, at)[node]), real ? sum_below(at, node) : 0);
+      if (lows_ == nullptr) continue;
+      compare(at, node, true, value_of(level(lows_, at)[node]), real ? low_below(at, node) : 0);
+    }
+  }
+  return found;
+}
+
 // Places the targets, which rise, in one walk along a level of not many more nodes than there are
 // targets; all levels above it need no visit. Returns that level.
 std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
@@ -129,7 +148,8 @@ std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
   double sum = 0;
   std::size_t placed = 0;
   std::uint64_t last = kNone;
-  for (std::size_t node = 0; node < shape_.size(at) && placed < targets.size(); ++node) {
+  const std::size_t count = nodes(at);
+  for (std::size_t node = 0; node < count && placed < targets.size(); ++node) {
     const double value = static_cast<double>(value_of(words[node]));
     if (!(value > 0)) continue;
     last = node;
@@ -146,10 +166,12 @@ std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
   return at;
 }
 
+// Only a damaged segment has sums in the padding; they lead to the last node instead of outside.
 void Tree::find(std::span<double> targets, std::uint64_t* found) const {
   // Level by level, so that the loads of different draws overlap.
   for (std::size_t at = walk(targets, found) - 1; at >= 1; --at) {
     const Word* words = level(sums_, at);
+    const std::uint64_t last = nodes(at) - 1;
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (found[i] == kNone) continue;
       const std::size_t child = choose_child(words + found[i] * kFanout, targets[i]);
@@ -157,7 +179,7 @@ void Tree::find(std::span<double> targets, std::uint64_t* found) const {
         found[i] = kNone;
         continue;
       }
-      found[i] = found[i] * kFanout + child;
+      found[i] = std::min(found[i] * kFanout + child, last);
       if (at == 1) {
         os::prefetch_read(leaves_ + found[i] * kFanout);
       } else {
@@ -169,7 +191,8 @@ void Tree::find(std::span<double> targets, std::uint64_t* found) const {
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (found[i] == kNone) continue;
     const std::size_t child = choose_child(leaves_ + found[i] * kFanout, targets[i]);
-    found[i] = child == kFanout ? kNone : found[i] * kFanout + child;
+    found[i] =
+        child == kFanout ? kNone : std::min<std::uint64_t>(found[i] * kFanout + child, count_ - 1);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "os/cpu.h"
 #include "segment/tree_shape.h"
@@ -59,12 +60,28 @@ class Tree {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   void find(std::span<double> targets, std::uint64_t* found) const;
 
+  // A node that does not hold what its children give.
+  struct Stale {
+    std::size_t level;
+    std::size_t node;
+    bool low;  // its least leaf, not its sum
+    float held;
+    float given;
+  };
+  // The first `most` of them. None in a tree that nobody is changing, when all ancestors of changed
+  // leaves were refreshed.
+  std::vector<Stale> stale(std::size_t most) const;
+
  private:
   using Word = std::atomic<std::uint64_t>;
 
   // The sums or lows of a level > 0.
   Word* level(Word* words, std::size_t level) const {
     return words + (shape_.start(level) - shape_.size(0));
+  }
+  // Nodes of a level that have something below them: the others are padding.
+  std::size_t nodes(std::size_t level) const {
+    return level == 0 ? count_ : shape_.size(level - 1) / kFanout;
   }
   std::size_t walk(std::span<double> targets, std::uint64_t* found) const;
   void refresh_node(std::size_t level, std::size_t node) const;
