@@ -14,6 +14,7 @@
 #include "python/errors.h"
 #include "python/handle.h"
 #include "python/lifecycle.h"
+#include "python/watch.h"
 
 namespace nb = nanobind;
 
@@ -224,6 +225,7 @@ NB_MODULE(_core, m) {
   m.def("adopt_hot_methods", &adopt_hot_methods);
   nb::class_<Handle> handle(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable());
   bind_lifecycle(m, handle);
+  bind_watch(m, handle);
   handle.def(nb::init<>())
       .def("_write_rows", &write_rows, nb::arg(), nb::arg(), nb::arg().none())
       .def("_get_rows", &get_rows)

@@ -1,0 +1,56 @@
+#include "python/watch.h"
+
+#include <nanobind/stl/string.h>
+
+#include "os/directory.h"
+#include "os/file.h"
+#include "os/process.h"
+#include "replay_buffer/error.h"
+
+namespace nb = nanobind;
+
+namespace replay_buffer::python {
+namespace {
+
+Location named(const std::string& text) {
+  const Location where = Location::parse(text);
+  if (!where.named()) throw Error(ErrorCode::kInvalidArgument, text + " has no name");
+  return where;
+}
+
+// Whether any process, this one included, has the segment open. Works for damaged ones too.
+bool in_use(const std::string& location) {
+  return !os::File::open(named(location).path(), os::Access::kRead).try_lock_exclusive();
+}
+
+// (slot, pid, alive, pid of this namespace, rows added through the slot, what it waits for) of
+// everybody who writes, or was when it died.
+nb::list owners_of(const Handle& handle) {
+  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  const Owners& owners = handle.buffer->owners();
+  const Owner* slots = handle.buffer->ring().segment->owners();
+  nb::list found;
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    const Identity who{static_cast<std::uint16_t>(i),
+                       static_cast<std::uint16_t>(
+                           Owners::epoch_of(slots[i].activity.load(std::memory_order_acquire)))};
+    const os::ProcessIdentity process = Owners::process_of(slots[i]);
+    if (process.pid == 0) continue;
+    found.append(nb::make_tuple(i, process.pid, !owners.dead(who),
+                                process.pid_namespace == os::self().pid_namespace,
+                                slots[i].rows_added.load(std::memory_order_relaxed),
+                                slots[i].waits.load(std::memory_order_relaxed)));
+  }
+  return found;
+}
+
+}  // namespace
+
+void bind_watch(nb::module_& m, nb::class_<Handle>& handle) {
+  handle.def("_owners", &owners_of);
+  m.def("in_use", &in_use);
+  m.def("segment_path", [](const std::string& location) { return named(location).path(); });
+  m.def("remove_abandoned", [] { return os::remove_abandoned(os::shared_memory_dir()); });
+}
+
+}  // namespace replay_buffer::python

@@ -1,0 +1,137 @@
+"""show counters, columns and owners of a buffer"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..buffer import ReplayBuffer
+from .segments import Owner, location_of, owners_of
+from .text import bytes_text, table
+
+#: Counters whose growth is shown while watching, and the heading of their rates.
+RATES = {"rows_added": "added/s", "rows_sampled": "sampled/s", "updates_applied": "updated/s"}
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME")
+    command.add_argument("--json", action="store_true", help="JSON; watching, one object a line")
+    command.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=seconds,
+        const=1.0,
+        help="a line every so often (1) until Ctrl-C, or until the buffer is removed",
+    )
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0.01 <= value <= 1e6:
+        raise argparse.ArgumentTypeError("between 0.01 and 1,000,000 seconds")
+    return value
+
+
+def run(given: argparse.Namespace) -> int:
+    with ReplayBuffer.open(location_of(given.name), readonly=True) as buffer:
+        if given.watch is None:
+            facts = facts_of(buffer)
+            print(json.dumps(facts, indent=2) if given.json else describe(buffer, facts))
+            return 0
+        try:
+            watch(buffer, given.watch, as_json=given.json)
+        except KeyboardInterrupt:
+            print()
+    return 0
+
+
+def facts_of(buffer: ReplayBuffer) -> dict[str, Any]:
+    schema = buffer.schema
+    assert schema is not None  # a segment that was opened has one
+    columns = {
+        name: {"shape": list(column.shape), "dtype": str(column.dtype)}
+        for name, column in schema.columns
+    }
+    owners = [dataclasses.asdict(owner) for owner in owners_of(buffer)]
+    return {
+        "location": buffer.location,
+        **buffer.stats(),
+        "columns": columns,
+        "owners": owners,
+    }
+
+
+def describe(buffer: ReplayBuffer, facts: dict[str, Any]) -> str:
+    scalars = [
+        (name, value_text(name, value))
+        for name, value in facts.items()
+        if name not in ("columns", "owners")
+    ]
+    columns = [
+        (name, f"{column['dtype']} {tuple(column['shape'])}")
+        for name, column in facts["columns"].items()
+    ]
+    parts = [table(scalars), "columns", table([("", *row) for row in columns]), "owners"]
+    owners = owners_of(buffer)
+    parts.append(table([("", *owner_line(owner)) for owner in owners]) if owners else "  none")
+    return "\n".join(parts)
+
+
+def owner_line(owner: Owner) -> tuple[str, ...]:
+    return (
+        f"pid {owner}",
+        "alive" if owner.alive else "dead",
+        f"slot {owner.slot}",
+        f"{owner.rows_added:,} rows",
+        f"waits ({owner.waits})" if owner.waits else "",
+    )
+
+
+def value_text(name: str, value: Any) -> str:
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{value:,} ({bytes_text(value)})"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def watch(buffer: ReplayBuffer, interval: float, *, as_json: bool) -> None:
+    """A line at every interval, until the segment has no name any more."""
+    headings = ("rows", *RATES.values(), "owners")
+    if not as_json:
+        print("".join(f"{heading:>16}" for heading in headings), flush=True)
+    for facts in changes(buffer, interval):
+        if as_json:
+            print(json.dumps(facts), flush=True)
+            continue
+        alive = sum(owner["alive"] for owner in facts["owners"])
+        dead = len(facts["owners"]) - alive
+        cells = (
+            f"{facts['size']:,}",
+            *(f"{facts[name]:,.0f}" for name in RATES.values()),
+            f"{alive} alive" + (f", {dead} dead" if dead else ""),
+        )
+        print("".join(f"{cell:>16}" for cell in cells), flush=True)
+    if not as_json:
+        print(f"{buffer.location} was removed")
+
+
+def changes(buffer: ReplayBuffer, interval: float) -> Iterator[dict[str, Any]]:
+    """The facts at every interval, with rates since the one before."""
+    before, then = buffer.stats(), time.monotonic()
+    while True:
+        time.sleep(interval)
+        if os.fstat(buffer._descriptor()).st_nlink == 0:
+            return
+        facts, now = facts_of(buffer), time.monotonic()
+        rates = {
+            heading: (facts[name] - before[name]) / (now - then) for name, heading in RATES.items()
+        }
+        yield {**facts, **rates}
+        before, then = facts, now
