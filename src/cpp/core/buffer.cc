@@ -31,6 +31,7 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
     : ring_(std::move(segment)),
       owners_(*ring_.segment),
       recovery_(ring_, owners_),
+      limiter_(ring_),
       sampler_(make_sampler(ring_)),
       writer_(ring_, Identity{}, &recovery_),
       generation_(os::fork_generation()) {
@@ -129,6 +130,20 @@ bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float
   const std::unique_lock guard(lock_, std::try_to_lock);
   if (guard) append(n, columns, raws, ids);
   return guard.owns_lock();
+}
+
+Wait Buffer::wait_for(Want want, std::size_t n) {
+  return Wait(limiter_, owners_, writable() ? &owner() : nullptr, want, n);
+}
+
+Share Buffer::take_share(Want want, std::size_t n) {
+  if (!limiter_.active()) return {};
+  if (!limiter_.try_take(want, n)) {
+    Wait wait = wait_for(want, n);
+    while (!wait.sleep(Limiter::kSlice)) {
+    }
+  }
+  return {limiter_, want, n};
 }
 
 void Buffer::release() {
@@ -376,6 +391,7 @@ void Buffer::clear() {
     }
     if (ring_.priorities) ring_.priorities->tree().refresh_range(first, end - first);
   }
+  if (limiter_.active()) limiter_.cleared();
 }
 
 // Takes a committed row out of the ring; false when there is none.

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "core/limiter.h"
 #include "core/random.h"
 #include "core/recovery.h"
 #include "core/ring.h"
@@ -67,6 +68,15 @@ class Buffer {
   const Ring& ring() const { return ring_; }
   const Owners& owners() const { return owners_; }
   bool writable() const { return ring_.segment->writable(); }
+
+  // The rate limiter, which add() and sample() leave to the caller: where it is active, a call has
+  // its share before it begins.
+  Limiter& limiter() { return limiter_; }
+  const Limiter& limiter() const { return limiter_; }
+  // For a call that could not have its share at once.
+  Wait wait_for(Want want, std::size_t n);
+  // Takes the share, however long that takes.
+  Share take_share(Want want, std::size_t n);
 
   // Adds n rows; see Writer::append.
   void add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
@@ -137,6 +147,7 @@ class Buffer {
   Ring ring_;
   Owners owners_;
   Recovery recovery_;
+  Limiter limiter_;
   std::unique_ptr<Sampler> sampler_;
   std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle

@@ -70,6 +70,27 @@ void check_schema(const Schema& schema) {
   }
 }
 
+void check_limiter(const Settings& s) {
+  if (s.min_size > s.capacity) {
+    invalid("min_size must be at most the capacity, not " + std::to_string(s.min_size));
+  }
+  if (!(s.tolerance >= 0 && s.tolerance <= 1e12)) {
+    invalid("tolerance must be a number between 0 and 10^12");
+  }
+  if (s.samples_per_insert == 0) return;
+  if (!(s.samples_per_insert >= 0.001 && s.samples_per_insert <= 1e6)) {
+    invalid("samples_per_insert must be a number between 0.001 and 1,000,000");
+  }
+  if (static_cast<double>(s.min_size) * s.samples_per_insert > 1e12) {
+    invalid("min_size times samples_per_insert must be at most 10^12");
+  }
+  if (2 * s.tolerance < s.samples_per_insert + 1) {
+    invalid("tolerance must be at least (samples_per_insert + 1) / 2 = " +
+            std::to_string((s.samples_per_insert + 1) / 2) +
+            ": with less, add and sample could wait for each other for ever");
+  }
+}
+
 void check_settings(const Settings& s) {
   if (s.capacity == 0 || s.capacity > kMaxCapacity) {
     invalid("capacity must be between 1 and 2^40 rows, not " + std::to_string(s.capacity));
@@ -83,16 +104,7 @@ void check_settings(const Settings& s) {
   if (!(s.beta >= 0 && std::isfinite(s.beta))) invalid("beta must be a finite number >= 0");
   if (!(s.epsilon >= 0 && std::isfinite(s.epsilon)))
     invalid("epsilon must be a finite number >= 0");
-  if (!(s.samples_per_insert >= 0 && std::isfinite(s.samples_per_insert)) ||
-      s.samples_per_insert > 1e6) {
-    invalid("samples_per_insert must be a number between 0 and 1,000,000");
-  }
-  if (!(s.tolerance >= 0 && std::isfinite(s.tolerance)) || s.tolerance > 1e12) {
-    invalid("tolerance must be a number between 0 and 10^12");
-  }
-  if (s.min_size > s.capacity) {
-    invalid("min_size must be at most the capacity, not " + std::to_string(s.min_size));
-  }
+  check_limiter(s);
   if (!(s.beta_end >= 0 && std::isfinite(s.beta_end))) invalid("beta must end at a number >= 0");
   if (s.max_times_sampled == 0) invalid("max_times_sampled must be at least 1");
   if (s.max_times_sampled * s.block_rows > (std::uint64_t{1} << 31)) {

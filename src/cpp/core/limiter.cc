@@ -1,0 +1,296 @@
+#include "core/limiter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <thread>
+
+#include "os/clock.h"
+#include "os/crash_point.h"
+#include "os/futex.h"
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+namespace {
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+// Amounts stay below, whatever a damaged segment says, so that no sum of two overflows.
+constexpr std::int64_t kMost = std::int64_t{1} << 61;
+// How long a handle for reading sleeps at a time: it cannot ask to be woken.
+constexpr std::chrono::milliseconds kReaderSlice{2};
+// So many of those who wait are named.
+constexpr std::size_t kNamed = 8;
+
+std::int64_t to_amount(double rows) {
+  return static_cast<std::int64_t>(
+      std::clamp(std::round(rows * static_cast<double>(kBalanceUnit)), 0.0, double{kMost}));
+}
+double to_rows(std::int64_t amount) {
+  return static_cast<double>(amount) / static_cast<double>(kBalanceUnit);
+}
+
+std::string text(const char* format, double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), format, value);
+  return buffer;
+}
+std::string number(double value) { return text("%.15g", value); }
+
+std::string rows(double n) { return number(n) + (n == 1 ? " row" : " rows"); }
+
+// With a ratio, drawing needs at least a row.
+std::size_t least_size(const Settings& s) {
+  return s.samples_per_insert > 0 && s.min_size == 0 ? 1 : s.min_size;
+}
+
+std::string call_name(Want want, std::size_t n) {
+  if (want == Want::kDraw) return "sample(" + std::to_string(n) + ")";
+  return n == 1 ? "add" : "add_batch of " + std::to_string(n) + " rows";
+}
+
+}  // namespace
+
+Limiter::Limiter(const Ring& ring)
+    : ring_(ring),
+      counters_(ring.counters()),
+      writable_(ring.segment->writable()),
+      min_size_(least_size(ring.settings())),
+      per_row_(to_amount(ring.settings().samples_per_insert)),
+      low_(amount(Want::kAdd, min_size_) - to_amount(ring.settings().tolerance)),
+      high_(amount(Want::kAdd, min_size_) + to_amount(ring.settings().tolerance)),
+      active_(min_size_ != 0),
+      filled_era_(kNever) {}
+
+std::int64_t Limiter::amount(Want want, std::size_t n) const {
+  const double each = static_cast<double>(want == Want::kDraw ? kBalanceUnit : per_row_);
+  const double sum = each * static_cast<double>(n);
+  if (sum >= double{kMost}) return kMost;
+  return (want == Want::kDraw ? kBalanceUnit : per_row_) * static_cast<std::int64_t>(n);
+}
+
+// Rows go only by clear(), which begins a new era before it takes any away: so long as the era is
+// the same, and as many rows were written in it, they are there.
+bool Limiter::filled() {
+  const std::uint64_t era = ring_.blocks.era();
+  if (filled_era_.load(std::memory_order_relaxed) == era) return true;
+  const std::size_t written = ring_.blocks.used_slots();
+  if (ring_.blocks.live_rows() < min_size_) return false;
+  if (written >= min_size_ && ring_.blocks.era() == era) {
+    filled_era_.store(era, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+bool Limiter::take_draw(std::int64_t amount) {
+  std::int64_t seen = counters_.balance.load(std::memory_order_relaxed);
+  for (;;) {
+    const std::int64_t left = std::clamp(seen, -kMost, kMost) - amount;
+    if (left < low_) return false;
+    if (counters_.balance.compare_exchange_weak(seen, left, std::memory_order_relaxed)) return true;
+  }
+}
+
+bool Limiter::take_add(std::int64_t amount) {
+  std::int64_t seen = counters_.balance.load(std::memory_order_relaxed);
+  for (;;) {
+    const std::int64_t sum = std::clamp(seen, -kMost, kMost) + amount;
+    if (sum > high_ && filled()) return false;
+    if (counters_.balance.compare_exchange_weak(seen, sum, std::memory_order_relaxed)) return true;
+  }
+}
+
+// Adds to the balance, wherever that leads.
+void Limiter::put(std::int64_t amount) {
+  std::int64_t seen = counters_.balance.load(std::memory_order_relaxed);
+  while (!counters_.balance.compare_exchange_weak(seen, std::clamp(seen, -kMost, kMost) + amount,
+                                                  std::memory_order_relaxed)) {
+  }
+}
+
+bool Limiter::try_take(Want want, std::size_t n) {
+  const std::int64_t share = amount(want, n);
+  if (want == Want::kDraw) {
+    if (has_ratio() && writable_ && share + per_row_ > high_ - low_) throw_impossible(want, n);
+    if (!filled()) return false;
+    if (!has_ratio() || !writable_) return true;
+    if (!take_draw(share)) return false;
+    REPLAY_CRASH_POINT("limiter.taken");
+    changed();
+    return true;
+  }
+  // Who must not write is told so by the buffer.
+  if (!has_ratio() || !writable_) return true;
+  if (share + kBalanceUnit > high_ - low_ && filled()) throw_impossible(want, n);
+  return take_add(share);
+}
+
+void Limiter::give_back(Want want, std::size_t n) {
+  if (!has_ratio() || !writable_) return;
+  put(want == Want::kDraw ? amount(want, n) : -amount(want, n));
+  changed();
+}
+
+// Draws and adds that together move more than the band is wide can both be too large at once.
+void Limiter::throw_impossible(Want want, std::size_t n) const {
+  const Settings& s = ring_.settings();
+  const double least = want == Want::kDraw
+                           ? (static_cast<double>(n) + s.samples_per_insert) / 2
+                           : (static_cast<double>(n) * s.samples_per_insert + 1) / 2;
+  throw Error(ErrorCode::kInvalidArgument,
+              call_name(want, n) + " could wait for ever: with samples_per_insert=" +
+                  number(s.samples_per_insert) + " it needs a tolerance of at least " +
+                  number(least) + ", and that is " + number(s.tolerance));
+}
+
+// See limiter.h for the order of these steps.
+void Limiter::changed() {
+  if (!writable_) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in Wait::sleep
+  if (counters_.waiting.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    wake();
+}
+
+void Limiter::wake() {
+  if (!writable_) return;
+  counters_.waiting.store(0, std::memory_order_relaxed);
+  REPLAY_CRASH_POINT("limiter.lowered");
+  // Release pairs with the acquire in Wait::sleep: who reads this bell raises `waiting` later.
+  counters_.bell.fetch_add(1, std::memory_order_release);
+  os::futex::wake_all(counters_.bell);
+}
+
+void Limiter::cleared() {
+  filled_era_.store(kNever, std::memory_order_relaxed);
+  changed();
+}
+
+void Limiter::restart() {
+  const std::size_t there = std::min(ring_.blocks.live_rows(), min_size_);
+  counters_.balance.store(amount(Want::kAdd, there), std::memory_order_relaxed);
+  cleared();
+}
+
+double Limiter::balance() const {
+  return to_rows(counters_.balance.load(std::memory_order_relaxed));
+}
+
+std::string Limiter::reason(Want want, std::size_t n) const {
+  const std::size_t there = ring_.blocks.live_rows();
+  if (want == Want::kDraw && there < min_size_) {
+    return std::to_string(there) + " of " + rows(static_cast<double>(min_size_)) +
+           " are there (min_size)";
+  }
+  if (!has_ratio()) return "the rows it waited for are there now";
+  const std::int64_t balance =
+      std::clamp(counters_.balance.load(std::memory_order_relaxed), -kMost, kMost);
+  const std::int64_t share = amount(want, n);
+  const std::int64_t short_by = std::max<std::int64_t>(
+      0, want == Want::kDraw ? low_ - (balance - share) : balance + share - high_);
+  const double missing =
+      want == Want::kDraw ? std::ceil(static_cast<double>(short_by) / static_cast<double>(per_row_))
+                          : std::ceil(to_rows(short_by));
+  const Settings& s = ring_.settings();
+  return rows(static_cast<double>(counters_.rows_sampled.load(std::memory_order_relaxed))) +
+         " were drawn for " + std::to_string(ring_.rows_added()) +
+         " added (samples_per_insert=" + number(s.samples_per_insert) +
+         ", tolerance=" + number(s.tolerance) + "), " + number(missing) + " more must be " +
+         (want == Want::kDraw ? "added" : "drawn") + " first";
+}
+
+// ------------------------------------------------------------------------------------------
+// waiting
+Wait::Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n)
+    : limiter_(limiter), owners_(owners), me_(me), want_(want), n_(n) {
+  say(1);
+}
+
+Wait::~Wait() { say(~std::uint32_t{0}); }
+
+void Wait::say(std::uint32_t one) {
+  if (me_ == nullptr) return;
+  limiter_.waits_.with([&](Limiter::Waits& waits) {
+    (want_ == Want::kDraw ? waits.draws : waits.adds) += one;
+    const std::uint32_t bits = (waits.draws != 0 ? static_cast<std::uint32_t>(Want::kDraw) : 0) |
+                               (waits.adds != 0 ? static_cast<std::uint32_t>(Want::kAdd) : 0);
+    me_->waits.store(bits, std::memory_order_relaxed);
+  });
+}
+
+bool Wait::sleep(std::chrono::nanoseconds slice) {
+  slice = std::min<std::chrono::nanoseconds>(slice, Limiter::kSlice);
+  if (me_ == nullptr) return sleep_reading(slice);
+  Counters& counters = limiter_.counters_;
+  const std::uint32_t bell = counters.bell.load(std::memory_order_acquire);
+  counters.waiting.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in changed()
+  if (limiter_.try_take(want_, n_)) return true;
+  REPLAY_CRASH_POINT("limiter.asleep");
+  os::futex::wait(counters.bell, bell, slice);
+  return limiter_.try_take(want_, n_);
+}
+
+bool Wait::sleep_reading(std::chrono::nanoseconds slice) {
+  const std::uint64_t end =
+      os::monotonic_ns() + static_cast<std::uint64_t>(std::max<std::int64_t>(0, slice.count()));
+  for (;;) {
+    if (limiter_.try_take(want_, n_)) return true;
+    const std::uint64_t now = os::monotonic_ns();
+    if (now >= end) return false;
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(kReaderSlice, std::chrono::nanoseconds(end - now)));
+  }
+}
+
+std::string Wait::complaint(double seconds) const {
+  const std::string waited =
+      seconds > 0 ? " waited " + text("%.1f", seconds) + " s: " : " would have to wait: ";
+  return call_name(want_, n_) + waited + limiter_.reason(want_, n_) + "; " + others();
+}
+
+std::string Wait::others() const {
+  std::vector<std::string> names;
+  std::uint32_t all = 0;
+  std::size_t count = 0;
+  for (const Owner* owner : waiting_owners(limiter_.ring_, owners_)) {
+    std::uint32_t waits = owner->waits.load(std::memory_order_relaxed);
+    const bool mine = owner == me_;
+    if (mine) waits &= ~static_cast<std::uint32_t>(want_);  // that is this call, or more like it
+    if (waits == 0) continue;
+    all |= waits;
+    if (++count > kNamed) continue;
+    const std::string who =
+        mine ? "another thread"
+             : "process " + std::to_string(owner->pid.load(std::memory_order_relaxed));
+    names.push_back(who + (waits == 1   ? " waits to sample"
+                           : waits == 2 ? " waits to add"
+                                        : " waits to sample and to add"));
+  }
+  if (count == 0) return "nobody else waits";
+  std::string said;
+  for (const std::string& name : names) said += (said.empty() ? "" : ", ") + name;
+  if (count > kNamed) said += " and " + std::to_string(count - kNamed) + " more";
+  const std::uint32_t other = 3 - static_cast<std::uint32_t>(want_);
+  if (limiter_.has_ratio() && (all & other) != 0 &&
+      limiter_.ring_.blocks.live_rows() >= limiter_.min_size_) {
+    said += "; where both wait the tolerance is less than half of what one add and one batch move";
+  }
+  return said;
+}
+
+std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners) {
+  std::vector<const Owner*> found;
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    const Owner& owner = ring.segment->owners()[i];
+    if (owner.waits.load(std::memory_order_relaxed) != 0 &&
+        owner.pid.load(std::memory_order_acquire) != 0) {
+      found.push_back(&owner);
+    }
+  }
+  if (found.empty()) return found;
+  for (const Identity dead : owners.all_dead()) {
+    std::erase(found, &ring.segment->owners()[dead.owner]);
+  }
+  return found;
+}
+
+}  // namespace replay_buffer

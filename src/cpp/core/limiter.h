@@ -1,0 +1,174 @@
+// The rate limiter: how many rows are drawn for each row added.
+//
+//   balance = samples_per_insert * rows added - rows drawn
+//   middle  = samples_per_insert * min_size
+//
+//   draw n   needs  rows in the ring >= min_size   and
+//                   balance - n >= middle - tolerance
+//   add n    needs  rows in the ring < min_size    or
+//                   balance + n * samples_per_insert <= middle + tolerance
+//
+// A call takes its share of the balance before it does anything, with one compare-and-swap, so that
+// the limit holds exactly for any number of threads and processes; one that fails afterwards gives
+// it back. A process killed in between has had its share. Only what is being added while the ring
+// fills up to min_size, and a share given back, can carry the balance over its upper end.
+//
+// Without samples_per_insert there is no balance: draws wait for min_size, adds for nothing.
+// Through a handle for reading, min_size holds too, and nothing is counted.
+//
+// Who has to wait sleeps on Counters::bell. Nobody sleeps through a change that would let it go on:
+//
+//   who waits:    b = bell;  waiting = 1;  fence;  try;     sleep while bell == b
+//   who changes:  change;    fence;  if waiting: waiting = 0;  ++bell;  wake
+//
+// Of the two fences one is first. If it is that of the change, `try` sees the change; else the
+// change finds `waiting` raised, by this waiter or by one whose bell this waiter has yet to read.
+// As b is read before `waiting` is raised, whoever lowers it moves the bell away from b. A process
+// that is killed while it waits leaves `waiting` raised, which costs the next change one wake-up;
+// one that is killed between lowering it and the bell delays the others by one slice of sleep.
+//
+// Thread safety: all methods may be called by any thread or process at any time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/guarded.h"
+#include "core/ring.h"
+#include "segment/owners.h"
+
+namespace replay_buffer {
+
+// What a call wants, and what Owner::waits says: 0 or the sum of what the owner's calls wait for.
+enum class Want : std::uint32_t { kDraw = 1, kAdd = 2 };
+
+class Limiter {
+ public:
+  // Nobody sleeps longer at a time: signals are served and dead peers noticed.
+  static constexpr std::chrono::milliseconds kSlice{100};
+
+  // The ring must outlive it.
+  explicit Limiter(const Ring& ring);
+
+  // Whether there is anything to limit. If not, nothing else needs to be called.
+  bool active() const { return active_; }
+
+  // Takes the share of a call that draws or adds n rows; false when it has to wait. Throws
+  // kInvalidArgument when it could wait for ever: the tolerance is too small for so many rows.
+  bool try_take(Want want, std::size_t n);
+  // The call failed.
+  void give_back(Want want, std::size_t n);
+  // Rows were added: somebody may go on. (Taking, giving back and clearing say so themselves.)
+  void added() { changed(); }
+  // All rows are gone.
+  void cleared();
+  // Wakes all who wait, for another reason than the limit.
+  void wake();
+
+  // Begins anew, as if of the rows that are there min_size had just been added, and none drawn.
+  void restart();
+
+  std::size_t min_size() const { return min_size_; }
+  bool has_ratio() const { return per_row_ != 0; }
+  double balance() const;  // in rows
+
+ private:
+  friend class Wait;
+  struct Waits {
+    std::uint32_t draws = 0;
+    std::uint32_t adds = 0;
+  };
+
+  bool filled();
+  bool take_draw(std::int64_t amount);
+  bool take_add(std::int64_t amount);
+  void put(std::int64_t amount);
+  void changed();
+  std::int64_t amount(Want want, std::size_t n) const;
+  [[noreturn]] void throw_impossible(Want want, std::size_t n) const;
+  std::string reason(Want want, std::size_t n) const;
+
+  const Ring& ring_;
+  Counters& counters_;
+  const bool writable_;
+  const std::size_t min_size_;
+  const std::int64_t per_row_;  // what a row added is worth; like all amounts in 1 / kBalanceUnit
+  const std::int64_t low_;
+  const std::int64_t high_;
+  const bool active_;
+  // The era in which min_size rows were there: until the next clear() they need not be counted.
+  std::atomic<std::uint64_t> filled_era_;
+  Guarded<Waits> waits_;  // the calls of this handle that wait
+};
+
+// The share of a call under way: given back at the end unless it is kept.
+class Share {
+ public:
+  Share() = default;
+  Share(Limiter& limiter, Want want, std::size_t n) : limiter_(&limiter), want_(want), n_(n) {}
+  Share(Share&& other) noexcept { swap(other); }
+  Share& operator=(Share&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Share() { give_back(); }
+
+  // The call did what it has the share for.
+  void keep() {
+    if (limiter_ != nullptr && want_ == Want::kAdd) limiter_->added();
+    limiter_ = nullptr;
+  }
+  void give_back() {
+    if (limiter_ != nullptr) limiter_->give_back(want_, n_);
+    limiter_ = nullptr;
+  }
+
+ private:
+  void swap(Share& other) noexcept {
+    std::swap(limiter_, other.limiter_);
+    std::swap(want_, other.want_);
+    std::swap(n_, other.n_);
+  }
+
+  Limiter* limiter_ = nullptr;
+  Want want_ = Want::kDraw;
+  std::size_t n_ = 0;
+};
+
+// A call that waits for its share. The owner table says so for as long as this lives.
+class Wait {
+ public:
+  // `me` is null for a handle for reading.
+  Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n);
+  ~Wait();
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+
+  // Takes the share, if need be after sleeping until something changes, `slice` and
+  // Limiter::kSlice at most. False when it is still not to be had.
+  bool sleep(std::chrono::nanoseconds slice);
+
+  // For who waited too long: what for, and who else waits.
+  std::string complaint(double seconds) const;
+
+ private:
+  bool sleep_reading(std::chrono::nanoseconds slice);
+  void say(std::uint32_t one);
+  std::string others() const;
+
+  Limiter& limiter_;
+  const Owners& owners_;
+  Owner* me_;
+  Want want_;
+  std::size_t n_;
+};
+
+// The live owners that wait.
+std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners);
+
+}  // namespace replay_buffer
