@@ -1,0 +1,107 @@
+"""Processes that work on one buffer at the same time, and how much they get done."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from benchmarks.compare.workload import Workload
+from benchmarks.micro._rows import one_row, priorities
+
+from replay_buffer import ReplayBuffer
+
+BATCH = 32
+LEAD = 0.05  # seconds between asking and starting
+
+
+def writer(buffer: ReplayBuffer, rows: Workload) -> Callable[[], object]:
+    """Adds one row after the other."""
+    add, row = buffer.add, one_row(rows)
+    return lambda: add(*row)
+
+
+def batch_writer(buffer: ReplayBuffer, rows: Workload) -> Callable[[], object]:
+    """Adds 64 rows at a time."""
+    add, batch = buffer.add_batch, tuple(rows.rows(64).values())
+    return lambda: add(*batch)
+
+
+def learner(buffer: ReplayBuffer, rows: Workload) -> Callable[[], object]:
+    """Draws into arrays of its own, and updates what it drew where there are priorities."""
+    del rows
+    sample, out = buffer.sample, buffer.sample(BATCH)
+    if not buffer.config.weighted:
+        return lambda: sample(BATCH, out=out)
+    update, errors, ids = buffer.update_priorities, priorities(BATCH), out["indices"]
+
+    def learn() -> None:
+        sample(BATCH, out=out)
+        update(ids, errors)
+
+    return learn
+
+
+#: What a process can do, and the rows of a call.
+ROLES = {"writer": (writer, 1), "batch writer": (batch_writer, 64), "learner": (learner, BATCH)}
+
+
+class Crowd:
+    """So many processes, each with the buffer; for use in `with`."""
+
+    def __init__(self, buffer: ReplayBuffer, rows: Workload, processes: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ends, self._processes = [], []
+        for _ in range(processes):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(buffer, rows, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._ends.append(ours)
+            self._processes.append(process)
+
+    def rates(self, roles: tuple[str, ...], seconds: float) -> list[float]:
+        """Rows a second of each of the processes that play `roles` at once."""
+        ends = self._ends[: len(roles)]
+        for end, role in zip(ends, roles, strict=True):
+            end.send((role, 0.0, 0.0))  # ready?
+        for end in ends:
+            end.recv()
+        start = time.monotonic() + LEAD
+        for end, role in zip(ends, roles, strict=True):
+            end.send((role, start, seconds))
+        return [end.recv() for end in ends]
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in self._ends:
+            end.close()
+        for process in self._processes:
+            process.join(10)
+
+
+def _serve(buffer: ReplayBuffer, rows: Workload, asked: Connection) -> None:
+    works = {name: (make(buffer, rows), per) for name, (make, per) in ROLES.items()}
+    gc.disable()
+    while True:
+        try:
+            role, start, seconds = asked.recv()
+        except EOFError:
+            return
+        work, per = works[role]
+        clock = time.monotonic
+        for _ in range(20):
+            work()
+        while clock() < start:
+            pass
+        calls, begin = 0, clock()
+        end = begin + seconds
+        while clock() < end:
+            for _ in range(20):
+                work()
+            calls += 20
+        asked.send(calls * per / max(clock() - begin, 1e-9))
