@@ -54,7 +54,7 @@ float Priorities::raw_of(std::int64_t id) const {
 }
 
 float Priorities::weigh(PriorityWord word, float alpha) const {
-  if (word.lap == kGone) return 0;
+  if (word.lap == kGone || word.lap == 0) return 0;
   const float base = word.raw + epsilon_;
   const float weight = std::pow(base, alpha);
   if (weight > kMostWeight) return kMostWeight;

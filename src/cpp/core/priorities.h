@@ -42,6 +42,9 @@ class Priorities {
   // The raw priority of a row by id; NaN when the row is gone.
   float raw_of(std::int64_t id) const;
 
+  // What the leaf of a slot has to be.
+  float weight_of(std::size_t slot) const { return weigh(of(slot), alpha()); }
+
   // Around the writing of a row: retire() before, so that nobody draws the new row by the mass of
   // the old one; commit() after, with the new row's priority. Ancestors follow with
   // tree().refresh_range().

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "core/verify.h"
 #include "os/directory.h"
 #include "python/errors.h"
 #include "python/handle.h"
@@ -139,6 +140,13 @@ nb::dict facts(const Handle& handle) {
   return d;
 }
 
+std::vector<std::string> violations(const Handle& handle) {
+  opened(handle);
+  const std::shared_ptr<Buffer> keep = handle.buffer;
+  const MaybeRelease released(true);
+  return verify(keep->ring(), keep->owners());
+}
+
 int descriptor(const Handle& handle) {
   const os::File* file = opened(handle).ring().segment->file();
   return file == nullptr ? -1 : file->fd();
@@ -152,6 +160,7 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
       .def("_adopt", &adopt)
       .def("_facts", &facts)
       .def("_descriptor", &descriptor)
+      .def("_verify", &violations)
       .def("_writable", [](const Handle& h) { return opened(h).writable(); })
       .def("_flush", [](const Handle& h) {
         const std::shared_ptr<Buffer> keep = h.buffer;
