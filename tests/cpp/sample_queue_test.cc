@@ -1,10 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "core/sampler.h"
 #include "crowd.h"
 #include "numbered.h"
 #include "sanitized.h"
@@ -178,6 +184,108 @@ TEST(SampleFifo, NothingIsLostBetweenAProducerAndConsumers) {
   });
   EXPECT_EQ(disorder.load(), 0u);
   EXPECT_EQ(given.size(), rows);
+}
+
+// Rows overwritten between the draw and the copy are replaced by others, also by those of a run
+// that its writer has not counted yet.
+TEST(SampleFifo, RowsThatAreGoneAreReplacedByTheOldestThatAreThere) {
+  NumberedBuffer b(fifo(8, 1, 4));
+  b.add(8);
+  b.buffer.release();
+  const Ring& ring = b.buffer.ring();
+  const std::unique_ptr<Sampler> sampler = make_fifo_sampler(ring);
+  Random random(1, 1);
+  std::vector<Pick> picks(6);
+  sampler->draw(random, picks);
+  const Claim claim = ring.blocks.claim({});
+  const NumberedRows rows(b.schema, 3);
+  for (std::size_t row = 0; row < 3; ++row)
+    ring.rows.write(claim.first_slot + row, claim.id(row, 8), rows.in(), row);
+  std::vector<std::uint64_t> ids;
+  for (std::size_t i = 0; i < 5; ++i) {
+    ASSERT_TRUE(sampler->redraw(random, picks[i], 1));
+    ids.push_back((picks[i].lap - 1) * 8 + picks[i].slot);
+  }
+  EXPECT_EQ(ids, (std::vector<std::uint64_t>{6, 7, 8, 9, 10}));
+  try {
+    sampler->redraw(random, picks[5], 1);
+    FAIL() << "there is no row left";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotEnoughRows);
+    EXPECT_NE(std::string(error.what()).find("overwritten"), std::string::npos) << error.what();
+  }
+}
+
+// A row that is just being written is waited for, not taken for none.
+TEST(SampleFifo, ADrawWaitsForARowThatIsBeingWritten) {
+  NumberedBuffer b(fifo(4));
+  b.add(4);
+  b.buffer.release();
+  const Ring& ring = b.buffer.ring();
+  const std::unique_ptr<Sampler> sampler = make_fifo_sampler(ring);
+  Random random(1, 1);
+  std::vector<Pick> picks(4);
+  sampler->draw(random, picks);
+  const Claim claim = ring.blocks.claim({});
+  std::atomic<std::uint64_t>& word = ring.rows.word(claim.first_slot);
+  word.store(row_word(claim.id(0, 4), RowState::kWriting));
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    word.store(row_word(claim.id(0, 4), RowState::kCommitted));
+  });
+  EXPECT_TRUE(sampler->redraw(random, picks[0], 1));
+  EXPECT_EQ(picks[0].slot, claim.first_slot);
+  EXPECT_EQ(picks[0].lap, claim.lap);
+  writer.join();
+}
+
+// A writer that laps the ring all the time: in place of every row that goes there is another, so a
+// draw that has begun can be finished.
+void expect_always_filled(const Schema& schema, std::size_t capacity, std::size_t run,
+                          std::size_t adds, std::size_t batch) {
+  NumberedBuffer b(fifo(capacity), schema);
+  b.add(capacity);
+  Countdown writing(1);
+  std::atomic<std::size_t> drawn{0};
+  std::atomic<std::size_t> wrong{0};
+  crowd(2, [&](std::size_t me) {
+    if (me == 0) {
+      const Part part(writing);
+      for (std::size_t i = 0; i < rounds(adds) || drawn.load() < 100; ++i) b.add(run);
+      return;
+    }
+    NumberedRows out(schema, batch);
+    std::vector<std::int64_t> ids(batch);
+    while (writing.running()) {
+      try {
+        b.buffer.sample({batch, out.out(), ids.data(), nullptr}, 0);
+      } catch (const Error& error) {
+        // Before anything was taken: the writer has not added as many since the last draw.
+        const bool short_queue =
+            std::string(error.what()).find("rows: the queue has") != std::string::npos;
+        if (!short_queue) wrong.fetch_add(1);
+        continue;
+      }
+      drawn.fetch_add(1);
+      for (std::size_t k = 0; k < batch; ++k) {
+        if (!out.whole(k, static_cast<std::uint64_t>(ids[k]))) wrong.fetch_add(1);
+      }
+      std::vector<std::int64_t> each = ids;
+      std::sort(each.begin(), each.end());
+      if (std::adjacent_find(each.begin(), each.end()) != each.end()) wrong.fetch_add(1);
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+TEST(SampleFifo, ALapMeanwhileLeavesNoDrawEmptyHanded) {
+  expect_always_filled(testing::small_schema(), 64, 16, 100'000, 24);
+}
+TEST(SampleFifo, ALapMeanwhileLeavesNoDrawOfAllRowsEmptyHanded) {
+  expect_always_filled(testing::small_schema(), 16, 3, 100'000, 16);
+}
+TEST(SampleFifo, ALapMeanwhileLeavesNoDrawOfFramesEmptyHanded) {
+  expect_always_filled(testing::large_schema(20'000), 16, 4, 5'000, 8);
 }
 
 TEST(SampleLifo, GivesTheNewestRowsNewestFirstAgainAndAgain) {

@@ -1,8 +1,10 @@
 // Queues. FIFO gives every row out at most max_times_sampled times, oldest first; LIFO gives the
 // newest rows, newest first, as often as it is asked.
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/recent.h"
@@ -12,6 +14,10 @@
 
 namespace replay_buffer {
 namespace {
+
+constexpr int kTries = 100;  // looks at a ring that is lapped meanwhile
+constexpr std::size_t kMostSkipped = 64;
+constexpr std::chrono::seconds kPatience{1};  // with a writer that stopped in the middle of a row
 
 // What a block has given out lives in the block, tagged with its lap: [ lap : 32 | draws : 32 ]. A
 // draw is taken with one compare-and-swap, so no two consumers, in whatever processes, get the same
@@ -30,34 +36,59 @@ class FifoSampler final : public Sampler {
     const std::lock_guard guard(lock_);
     const std::size_t there = available(picks.size());
     if (there < picks.size()) throw_short(picks.size(), there);
-    std::size_t got = 0;
-    visit([&](std::uint64_t sequence) {
-      got += take(sequence, picks.subspan(got));
-      return got < picks.size();
-    });
-    // A consumer in another process was faster, or rows were overwritten meanwhile.
-    for (; got < picks.size(); ++got) picks[got] = {0, Priorities::kGone, 1};
+    // A consumer in another process was faster, or rows were overwritten meanwhile: see redraw().
+    for (std::size_t got = take_oldest(picks); got < picks.size(); ++got)
+      picks[got] = {0, Priorities::kGone, 1};
     return {};
   }
 
   bool writes() const override { return true; }
 
-  bool redraw(Random&, Pick& pick, unsigned) override {
-    const std::lock_guard guard(lock_);
-    std::size_t got = 0;
-    visit([&](std::uint64_t sequence) {
-      got = take(sequence, {&pick, 1});
-      return got == 0;
-    });
-    return got == 1;
+  // A row that was taken and overwritten is lost; the one that took its place is in the queue, or
+  // will be as soon as it is written. Writers overwrite the oldest rows next: one that is faster
+  // than the copying is escaped by taking later ones.
+  bool redraw(Random&, Pick& pick, unsigned attempt) override {
+    Pick some[kMostSkipped];
+    const std::size_t n = attempt < 4 ? 1 : std::min<std::size_t>(attempt, kMostSkipped);
+    bool hope = true;
+    for (Wait wait;; wait.pause()) {
+      if (const std::size_t got = take_oldest_locked({some, n}); got > 0) {
+        pick = some[got - 1];
+        return true;
+      }
+      if (!hope) throw_overtaken();
+      hope = being_written() && !wait.over();
+    }
   }
 
  private:
+  // Rows of a block, in a certain lap, that are written and not yet overwritten: [first, last).
+  // Also draws of them.
+  struct Span {
+    std::uint64_t first;
+    std::uint64_t last;
+  };
+
+  class Wait {
+   public:
+    bool over() const { return std::chrono::steady_clock::now() > until_; }
+    void pause() {
+      if (++turns_ < 1000) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
+
+   private:
+    std::chrono::steady_clock::time_point until_ = std::chrono::steady_clock::now() + kPatience;
+    int turns_ = 0;
+  };
+
   // Calls visitor(sequence) for the blocks that may hold rows, oldest first, until it returns
   // false. A block being overwritten still has rows of the lap before.
   template <class Visitor>
-  void visit(Visitor&& visitor) const {
-    const std::uint64_t head = ring_.blocks.head();
+  void visit(std::uint64_t head, Visitor&& visitor) const {
     const std::uint64_t reach = 2 * ring_.blocks.block_count();
     const std::uint64_t oldest = std::max(ring_.blocks.era(), head > reach ? head - reach : 0);
     for (std::uint64_t s = oldest; s < head; ++s) {
@@ -65,24 +96,48 @@ class FifoSampler final : public Sampler {
     }
   }
 
-  // Rows of a block, in a certain lap, that are written and not yet overwritten: [first, last).
-  struct Span {
-    std::uint64_t first;
-    std::uint64_t last;
-  };
+  // Calls look(head) until it is satisfied, or the head has stayed where it was: else there may be
+  // rows beyond it in place of those that were looked for.
+  template <class Look>
+  void look_until(Look&& look) const {
+    for (int tries = 0; tries < kTries; ++tries) {
+      const std::uint64_t head = ring_.blocks.head();
+      if (look(head) || ring_.blocks.head() == head) return;
+    }
+  }
+
+  // The row of a block, in the lap of the claim at `sequence`: its id, and the word it has now.
+  std::uint64_t id_of(std::uint64_t sequence, std::uint64_t row) const {
+    const std::uint64_t slot = sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
+    return (std::uint64_t{ring_.blocks.lap_of(sequence)} - 1) * ring_.rows.capacity() + slot + row;
+  }
+  std::uint64_t word_of(std::uint64_t sequence, std::uint64_t row) const {
+    const std::uint64_t slot = sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
+    return ring_.rows.word(slot + row).load(std::memory_order_acquire);
+  }
+  bool there(std::uint64_t sequence, std::uint64_t row) const {
+    const std::uint64_t word = word_of(sequence, row);
+    return row_committed(word) && row_id(word) == id_of(sequence, row);
+  }
+
+  // Counted are the rows of runs that have ended; the rows themselves tell how far one got that has
+  // not.
   Span rows_of(std::uint64_t sequence) const {
     const std::size_t b = sequence % ring_.blocks.block_count();
     const std::uint32_t lap = ring_.blocks.lap_of(sequence);
-    const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
+    // A claim changes `before` first, then the fill: whoever sees its fill sees its `before`.
     const Fill fill = ring_.blocks.fill(b);
     const std::uint64_t most = ring_.blocks.rows_in(b);  // what a damaged block says may be more
     if (fill.lap == static_cast<std::uint16_t>(lap)) {
-      return {0, std::min<std::uint64_t>(fill.written, most)};
+      Span rows{0, std::min<std::uint64_t>(fill.written, most)};
+      while (rows.last < most && there(sequence, rows.last)) ++rows.last;
+      return rows;
     }
-    if (static_cast<std::uint32_t>(before >> 32) == lap) {
-      return {fill.written, std::min(before & 0xffffffff, most)};
-    }
-    return {0, 0};
+    const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
+    if (static_cast<std::uint32_t>(before >> 32) != lap) return {0, 0};
+    Span rows{fill.written, std::min(before & 0xffffffff, most)};
+    while (rows.first < rows.last && !there(sequence, rows.first)) ++rows.first;
+    return rows;
   }
 
   // The word that counts what was given out of a lap; null when the block has no such lap.
@@ -96,7 +151,7 @@ class FifoSampler final : public Sampler {
     return nullptr;
   }
 
-  // The draws [first, last) that a block can still give, after `taken` of them.
+  // The draws that a block can still give, after `taken` of them.
   Span left(std::uint64_t sequence, std::uint64_t taken) const {
     const Span rows = rows_of(sequence);
     const std::uint64_t first = std::max(taken & 0xffffffff, rows.first * times_);
@@ -105,14 +160,52 @@ class FifoSampler final : public Sampler {
 
   std::size_t available(std::size_t wanted) const {
     std::size_t sum = 0;
-    visit([&](std::uint64_t sequence) {
-      if (const auto* taken = taken_of(sequence)) {
-        const Span span = left(sequence, taken->load(std::memory_order_acquire));
-        sum += span.last - span.first;
-      }
-      return sum < wanted;
+    look_until([&](std::uint64_t head) {
+      sum = 0;
+      visit(head, [&](std::uint64_t sequence) {
+        if (const auto* taken = taken_of(sequence)) {
+          const Span span = left(sequence, taken->load(std::memory_order_acquire));
+          sum += span.last - span.first;
+        }
+        return sum < wanted;
+      });
+      return sum >= wanted;
     });
     return sum;
+  }
+
+  // Whether a row is being written, or was just now.
+  bool being_written() const {
+    const std::uint64_t head = ring_.blocks.head();
+    bool found = false;
+    visit(head, [&](std::uint64_t sequence) {
+      const std::size_t b = sequence % ring_.blocks.block_count();
+      const Span rows = rows_of(sequence);
+      if (rows.last < ring_.blocks.rows_in(b)) {
+        const std::uint64_t id = id_of(sequence, rows.last);
+        const std::uint64_t word = word_of(sequence, rows.last);
+        found = row_id(word) == id && word != row_word(id, RowState::kEmpty);
+      }
+      return !found;
+    });
+    return found || ring_.blocks.head() != head;
+  }
+
+  std::size_t take_oldest_locked(std::span<Pick> picks) {
+    const std::lock_guard guard(lock_);
+    return take_oldest(picks);
+  }
+
+  std::size_t take_oldest(std::span<Pick> picks) const {
+    std::size_t got = 0;
+    look_until([&](std::uint64_t head) {
+      visit(head, [&](std::uint64_t sequence) {
+        got += take(sequence, picks.subspan(got));
+        return got < picks.size();
+      });
+      return got == picks.size();
+    });
+    return got;
   }
 
   std::size_t take(std::uint64_t sequence, std::span<Pick> picks) const {
@@ -140,12 +233,17 @@ class FifoSampler final : public Sampler {
                                                " rows: the queue has " + std::to_string(there) +
                                                " left");
   }
+  [[noreturn]] static void throw_overtaken() {
+    throw Error(ErrorCode::kNotEnoughRows,
+                "cannot fill the batch: rows of it were overwritten or cleared before they were "
+                "copied, and the queue has 0 left to take their place");
+  }
 
   const Ring& ring_;
   Block* blocks_;
   std::uint64_t times_;
-  os::SpinLock
-      lock_;  // between looking what there is and taking it, for the threads of this process
+  // For the threads of this process, between looking what there is and taking it.
+  os::SpinLock lock_;
 };
 
 class LifoSampler final : public Sampler {
