@@ -38,10 +38,14 @@ Series = dict[int, Times]
 
 
 def cells(buffer: ReplayBuffer, rows: Workload) -> Iterator[tuple[str, Cell]]:
-    """Adding a row, drawing into arrays of the caller, updating what was drawn."""
+    """Adding a row, drawing into arrays of the caller."""
     yield "add", Cell(Call(buffer.add, one_row(rows)))
     for n in (32, 256):
         yield f"sample {n}", Cell(Call(buffer.sample, (n,), {"out": buffer.sample(n)}))
+
+
+def update_cells(buffer: ReplayBuffer) -> Iterator[tuple[str, Cell]]:
+    """Updates of rows that are there: to be timed when nothing is added any more."""
     if buffer.config.strategy == "prioritized":
         ids = itertools.cycle([buffer.sample(32)["indices"] for _ in range(256)])
         errors = itertools.cycle([priorities(32, seed) for seed in range(251)])
@@ -68,6 +72,7 @@ def one_size(strategy: Strategy, size: int, pace: Pace) -> Times:
             return {}
         fill(buffer, rows)
         times = in_turns(dict(cells(buffer, rows)), (), pace)
+        times |= in_turns(dict(update_cells(buffer)), (), pace)
     if strategy == "uniform" and fits("gather floor", size, rows.row_bytes * size):
         for gather in start_gather(rows.row_bytes, size, (32, 256)):
             times |= in_turns({}, (gather,), pace)
