@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from replay_buffer import Column, Schema
 
+POOL, MOST = 512, 256  # contents of a writer, rows of a batch
 FRAME = 1032  # bytes: too many to be packed with the other columns
 SCHEMA = Schema(
     {
@@ -42,17 +43,18 @@ class Source:
 
     def __init__(self, writer: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self._payload = rng.random((1024, 6))
-        self._frame = rng.integers(0, 256, (1024, FRAME), np.uint8)
+        again = np.arange(POOL + MOST) % POOL  # so that every batch is a slice
+        self._payload = rng.random((POOL, 6))[again]
+        self._frame = rng.integers(0, 256, (POOL, FRAME), np.uint8)[again]
         self._sum = content_sum(self._payload, self._frame)
         self._writer = writer
         self._sequence = 0
 
     def rows(self, n: int) -> tuple[Any, ...]:
-        """The next n rows, as arguments of add_batch."""
+        """The next n <= MOST rows, as arguments of add_batch."""
         sequence = np.arange(self._sequence, self._sequence + n)
+        at = slice(self._sequence % POOL, self._sequence % POOL + n)
         self._sequence += n
-        at = sequence % 1024
         writer = np.full(n, self._writer)
         checksum = self._sum[at] + name_sum(writer, sequence)
         return writer, sequence, self._payload[at], self._frame[at], checksum

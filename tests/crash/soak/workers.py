@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from crash.soak.board import Board
-from crash.soak.rows import Source, misplaced, torn
+from crash.soak.rows import MOST, Source, misplaced, torn
 from replay_buffer import ReplayBuffer
 
+PATIENCE = 5.0  # seconds in which a row that is being overwritten is written
 SETTLE = 3.0  # seconds until what a survivor holds counts as its measure
 
 
@@ -23,7 +24,7 @@ def check(board: Board, batch: dict[str, Any], how: str) -> None:
 def write(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
     rng, source = np.random.default_rng(me), Source(me, me)
     while not board.stopped:
-        n = int(rng.choice([1, 1, 8, 64]))
+        n = int(rng.choice([1, 1, 8, 64, MOST]))
         rows = source.rows(n)
         if n == 1:
             ids = np.array([buffer.add(*(column[0] for column in rows))])
@@ -79,7 +80,7 @@ def look_up(buffer: ReplayBuffer, board: Board, place: int, slots: Any) -> None:
     check(board, {name: column[~gone] for name, column in batch.items()}, "get")
     board.looked_up[place] += len(ids)
     suspects = [int(id_) for id_ in ids[gone]]
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + PATIENCE
     while suspects := [id_ for id_ in suspects if not overwritten(buffer, board, id_)]:
         if time.monotonic() > deadline:
             board.complain(f"{len(suspects)} rows are lost, the first is {suspects[0]}")
