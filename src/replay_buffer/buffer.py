@@ -13,6 +13,7 @@ import asyncio
 import dataclasses
 import functools
 import operator
+import os
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -126,6 +127,23 @@ class ReplayBuffer(_core.Buffer):
         PermissionDenied.
         """
         return cls._attached(location, lambda self: self._open(location, bool(readonly)))
+
+    @classmethod
+    def restore(
+        cls: type[Self],
+        path: str | os.PathLike[str],
+        location: str = "heap:",
+        *,
+        limiter: bool = False,
+    ) -> Self:
+        """A new buffer from a checkpoint, at any location: see `create`.
+
+        Rows, row ids, priorities, alpha, counters and generator go on where they were; the rate
+        limiter begins anew unless `limiter` is set. Raises NotFound, Corrupt, Incompatible,
+        AlreadyExists, OutOfSpace.
+        """
+        source = os.fspath(path)
+        return cls._attached(location, lambda self: self._restore(source, location, bool(limiter)))
 
     # ------------------------------------------------------------------------------------- facts
 
@@ -264,6 +282,21 @@ class ReplayBuffer(_core.Buffer):
         self._check_open()
         if self._settled():
             self._flush()
+
+    def checkpoint(self, path: str | os.PathLike[str]) -> dict[str, int]:
+        """Save the buffer in the directory `path` while others write to it; `restore` reads it.
+
+        All rows added before the call, and not overwritten during it, are saved. Another call with
+        the same path writes what has changed since. A crash leaves the checkpoint that was there or
+        the new one. Returns the rows in it, its bytes and the bytes written by this call. Raises
+        Busy when another checkpoint to the path is under way.
+        """
+        self._check_open()
+        if callable(self._config.beta) and not isinstance(self._config.beta, LinearSchedule):
+            raise InvalidArgument("beta must be a number or a LinearSchedule to be saved")
+        if not self._settled():
+            raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
+        return self._checkpoint(os.fspath(path))
 
     def unlink(self) -> None:
         """Remove the buffer's name or file. It lives on where it is open."""

@@ -33,8 +33,8 @@ EXPORTED = """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
-        add add_async add_batch add_batch_async alpha capacity clear close closed config get
-        is_full latest max_priority priorities sample sample_async schema size stats
+        add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config get
+        is_full latest max_priority priorities restore sample sample_async schema size stats
         total_priority update_priorities
     """,
     SharedCircularBuffer: "latest push sample",
@@ -52,6 +52,8 @@ SIGNATURES: dict[Any, str] = {
     "action_dtype=None, reward_dtype=None, schema=None, seed=None)",
     ReplayBuffer.latest: "(self, n)",
     ReplayBuffer.get: "(self, ids)",
+    ReplayBuffer.checkpoint: "(self, path)",
+    ReplayBuffer.restore: "(path, location='heap:', *, limiter=False)",
     ReplayBuffer.clear: "(self)",
     ReplayBuffer.close: "(self)",
     ReplayBuffer.stats: "(self)",

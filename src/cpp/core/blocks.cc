@@ -65,6 +65,21 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   }
 }
 
+std::optional<Claim> Blocks::reclaim(Identity me) const {
+  const std::uint64_t head = this->head();
+  if (head == era()) return {};
+  const std::uint64_t sequence = head - 1;
+  const std::size_t b = sequence % count_;
+  const std::uint32_t lap = lap_of(sequence);
+  if (fill(b).lap != static_cast<std::uint16_t>(lap) || written(sequence) >= rows_in(b)) return {};
+  std::uint64_t sealed = BlockWord{lap, 0, 0, BlockState::kSealed}.pack();
+  const BlockWord mine{lap, me.epoch, me.owner, BlockState::kOpen};
+  if (!blocks_[b].word.compare_exchange_strong(sealed, mine.pack(), std::memory_order_acq_rel)) {
+    return {};
+  }
+  return Claim{sequence, b, lap, b * block_rows_, rows_in(b)};
+}
+
 // Of the two laps a block remembers, the older makes room. The fill comes last: while it still has
 // the lap before, this has to be done again.
 void Blocks::begin_lap(std::size_t b, std::uint32_t lap) const {

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "segment/owners.h"
 #include "segment/segment.h"
@@ -47,6 +48,10 @@ class Blocks {
   // Claims the next block for `me`. Throws kBusy when every block is held by a live writer.
   // Without a reaper every owner counts as alive.
   Claim claim(Identity me, const Reaper* reaper = nullptr) const;
+
+  // The newest block once more, when it has room left and nobody holds it. Its rows up to
+  // written(sequence) are there.
+  std::optional<Claim> reclaim(Identity me) const;
 
   // Gives a claimed block back; its rows stay.
   void seal(const Claim& claim) const;

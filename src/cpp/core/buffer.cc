@@ -74,6 +74,7 @@ void Buffer::join() {
 void Buffer::rejoin() {
   if (ring_.segment->file() == nullptr) {
     writer_.abandon();
+    ring_.segment->begin_lineage();  // from here on parent and child give the same ids to others
   } else {
     ring_.segment->reopen();
     join();
@@ -149,6 +150,13 @@ Share Buffer::take_share(Want want, std::size_t n) {
 void Buffer::release() {
   const std::lock_guard guard(lock_);
   if (generation_ == os::fork_generation()) writer_.close();
+}
+
+void Buffer::resume(bool limiter) {
+  check_writable();
+  const std::lock_guard guard(lock_);
+  writer_.resume();
+  if (!limiter) limiter_.restart();
 }
 
 // The owner to change things as: in the child of a fork, one of its own.

@@ -73,6 +73,16 @@ void Writer::claim() {
   open_ = true;
 }
 
+void Writer::resume() {
+  if (open_) return;
+  era_ = ring_.blocks.era();
+  const std::optional<Claim> newest = ring_.blocks.reclaim(me_);
+  if (!newest) return;
+  claim_ = *newest;
+  cursor_ = ring_.blocks.written(claim_.sequence);
+  open_ = true;
+}
+
 void Writer::close() {
   if (!open_) return;
   open_ = false;

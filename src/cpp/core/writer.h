@@ -24,6 +24,9 @@ class Writer {
   // row ids. Every row is published when the call returns.
   void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
 
+  // Goes on in the newest block of the ring, if it has room left and nobody holds it.
+  void resume();
+
   // Seals the open block. The writer can go on; it then claims another.
   void close();
 

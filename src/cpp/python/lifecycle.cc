@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "core/checkpoint.h"
 #include "core/verify.h"
 #include "os/directory.h"
 #include "python/errors.h"
@@ -147,6 +148,33 @@ std::vector<std::string> violations(const Handle& handle) {
   return verify(keep->ring(), keep->owners());
 }
 
+nb::dict checkpoint(const Handle& handle, const std::string& path) {
+  opened(handle);
+  const std::shared_ptr<Buffer> keep = handle.buffer;
+  CheckpointResult result;
+  {
+    const MaybeRelease released(true);
+    result = write_checkpoint(keep->ring(), path);
+  }
+  nb::dict d;
+  d["rows"] = result.rows;
+  d["bytes"] = result.bytes;
+  d["bytes_written"] = result.bytes_written;
+  return d;
+}
+
+void restore(Handle& handle, const std::string& path, const std::string& location, bool limiter) {
+  const Location where = Location::parse(location);
+  std::shared_ptr<Buffer> buffer;
+  {
+    const MaybeRelease released(true);
+    buffer = std::make_shared<Buffer>(restore_checkpoint(path, where, limiter));
+    buffer->resume(limiter);
+  }
+  const bool scheduled = buffer->layout().settings.beta_steps != 0;
+  use(handle, std::move(buffer), scheduled);
+}
+
 int descriptor(const Handle& handle) {
   const os::File* file = opened(handle).ring().segment->file();
   return file == nullptr ? -1 : file->fd();
@@ -158,6 +186,8 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
   handle.def("_create", &create)
       .def("_open", &open)
       .def("_adopt", &adopt)
+      .def("_checkpoint", &checkpoint)
+      .def("_restore", &restore)
       .def("_facts", &facts)
       .def("_descriptor", &descriptor)
       .def("_verify", &violations)

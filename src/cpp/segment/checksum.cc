@@ -26,6 +26,19 @@ std::uint64_t checksum64(std::span<const std::byte> bytes, std::uint64_t seed) {
   return mix(h, kPrime);
 }
 
+std::uint64_t long_checksum64(std::span<const std::byte> bytes, std::uint64_t seed) {
+  constexpr std::size_t kLanes = 4;
+  std::uint64_t lanes[kLanes] = {seed, seed + kPrime, seed + 2 * kPrime, seed + 3 * kPrime};
+  const std::size_t whole = bytes.size() / sizeof(lanes) * sizeof(lanes);
+  for (std::size_t at = 0; at < whole; at += sizeof(lanes)) {
+    std::uint64_t words[kLanes];
+    std::memcpy(words, bytes.data() + at, sizeof(words));
+    for (std::size_t i = 0; i < kLanes; ++i) lanes[i] = mix(lanes[i], words[i]);
+  }
+  const auto* folded = reinterpret_cast<const std::byte*>(lanes);
+  return checksum64(bytes.subspan(whole), checksum64({folded, sizeof(lanes)}, bytes.size()));
+}
+
 std::uint64_t header_checksum(const Header& header, const ColumnEntry* columns) {
   std::byte fixed[offsetof(Header, counters)];
   std::memcpy(fixed, static_cast<const void*>(&header), sizeof(fixed));

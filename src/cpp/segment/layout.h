@@ -167,6 +167,9 @@ struct alignas(kLine) Counters {
   // The boot of the machine in which the segment was last opened for writing, 0 when it was closed
   // properly: after a power cut memory and disk may differ.
   alignas(kLine) std::atomic<std::uint64_t> boot;
+  // A random number by which a checkpoint knows the rows it was made of: within one lineage a row
+  // id is never given to two rows.
+  std::atomic<std::uint64_t> lineage;
 };
 inline constexpr std::int64_t kBalanceUnit = std::int64_t{1} << 20;
 

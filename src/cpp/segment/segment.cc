@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <string>
 
 #include "os/crash_point.h"
@@ -11,20 +12,14 @@
 #include "os/process.h"
 #include "replay_buffer/error.h"
 #include "segment/checksum.h"
+#include "segment/column_entries.h"
 
 namespace replay_buffer {
 namespace {
 
-void write_columns(const Schema& schema, ColumnEntry* entries) {
-  for (std::size_t i = 0; i < schema.size(); ++i) {
-    ColumnEntry& e = entries[i];
-    e = ColumnEntry{};
-    std::copy(schema[i].name.begin(), schema[i].name.end(), e.name);
-    e.dtype = static_cast<std::uint32_t>(schema[i].dtype);
-    e.dimensions = static_cast<std::uint32_t>(schema[i].shape.size());
-    std::copy(schema[i].shape.begin(), schema[i].shape.end(), e.shape);
-    e.limit = schema[i].limit;
-  }
+std::uint64_t random_number() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
 }
 
 // Fills a zeroed mapping. The checksum covers what never changes: the header up to the counters,
@@ -42,19 +37,11 @@ void initialise(std::byte* base, const Layout& layout, float alpha) {
   header->counters.alpha_bits.store(std::bit_cast<std::uint32_t>(alpha), std::memory_order_relaxed);
   header->counters.max_raw_bits.store(std::bit_cast<std::uint32_t>(1.0F),
                                       std::memory_order_relaxed);
+  header->counters.lineage.store(random_number(), std::memory_order_relaxed);
 }
 
 [[noreturn]] void corrupt(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::kCorrupt, where + " is not a whole segment: " + what);
-}
-
-Column read_column(const ColumnEntry& e, const std::string& where) {
-  const std::size_t length = strnlen(e.name, sizeof(e.name));
-  if (length == sizeof(e.name) || e.dimensions > kMaxDimensions) {
-    corrupt(where, "a column's entry makes no sense");
-  }
-  return {std::string(e.name, length), static_cast<DType>(e.dtype),
-          std::vector<std::uint64_t>(e.shape, e.shape + e.dimensions), e.limit};
 }
 
 // Copies the header and the columns once and checks them; everything else is computed from that.
@@ -79,8 +66,7 @@ Layout read_layout(const os::File& file) {
   if (header->checksum != header_checksum(*header, entries.data())) {
     corrupt(where, "the checksum of its header is wrong");
   }
-  Schema schema;
-  for (const ColumnEntry& entry : entries) schema.push_back(read_column(entry, where));
+  const Schema schema = read_columns(entries, where);
   Layout layout;
   try {
     layout = plan_layout(header->settings, schema);
@@ -121,33 +107,38 @@ os::File open_file(const Location& location, os::Access access) {
 }  // namespace
 
 std::unique_ptr<Segment> Segment::create(const Location& location, const BufferConfig& config,
-                                         const Schema& schema) {
+                                         const Schema& schema, const Prepare& prepare) {
   Layout layout = plan_layout(make_settings(config, schema), schema);
+  os::File file;
+  os::Mapping mapping;
   if (location.kind == Location::Kind::kHeap) {
-    os::Mapping mapping = os::Mapping::reserve(layout.total_bytes);
-    initialise(mapping.data(), layout, config.alpha);
-    return std::unique_ptr<Segment>(
-        new Segment(location, os::File(), std::move(mapping), std::move(layout)));
+    mapping = os::Mapping::reserve(layout.total_bytes);
+  } else {
+    file = new_file(location, layout.total_bytes);
+    mapping = os::Mapping::map(file, layout.total_bytes, os::Access::kReadWrite);
   }
-  os::File file = new_file(location, layout.total_bytes);
-  os::Mapping mapping = os::Mapping::map(file, layout.total_bytes, os::Access::kReadWrite);
   initialise(mapping.data(), layout, config.alpha);
-  file.lock_shared();
-  REPLAY_CRASH_POINT("create.ready");
-  if (location.named()) {
-    try {
-      file.link(location.path());
-    } catch (const Error& error) {
-      const bool replace = error.code() == ErrorCode::kAlreadyExists &&
-                           location.kind == Location::Kind::kShm && remove(location, true);
-      if (!replace) throw;
-      file.link(location.path());
-    }
-    REPLAY_CRASH_POINT("create.linked");
-    if (location.kind == Location::Kind::kFile) os::File::sync_directory(location.path());
-  }
-  return std::unique_ptr<Segment>(
+  std::unique_ptr<Segment> segment(
       new Segment(location, std::move(file), std::move(mapping), std::move(layout)));
+  if (prepare) prepare(*segment);
+  if (segment->file_) segment->file_.lock_shared();
+  REPLAY_CRASH_POINT("create.ready");
+  if (location.named()) segment->publish();
+  return segment;
+}
+
+// Gives the file its path; from here on others can open it.
+void Segment::publish() {
+  try {
+    file_.link(location_.path());
+  } catch (const Error& error) {
+    const bool replace = error.code() == ErrorCode::kAlreadyExists &&
+                         location_.kind == Location::Kind::kShm && remove(location_, true);
+    if (!replace) throw;
+    file_.link(location_.path());
+  }
+  REPLAY_CRASH_POINT("create.linked");
+  if (location_.kind == Location::Kind::kFile) os::File::sync_directory(location_.path());
 }
 
 std::unique_ptr<Segment> Segment::open(const Location& location, os::Access access) {
@@ -180,6 +171,10 @@ bool Segment::remove(const Location& location, bool only_stale) {
   }
   os::File::remove(location.path());
   return true;
+}
+
+void Segment::begin_lineage() const {
+  counters().lineage.store(random_number(), std::memory_order_relaxed);
 }
 
 void Segment::reopen() {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -29,8 +30,10 @@ class Segment {
   // A new, empty segment. Private memory is reserved, and used as rows are written; shared memory
   // and files are allocated now. Throws kAlreadyExists when one is there; named shared memory that
   // nobody has open is taken as left by a crash, and replaced. Throws kOutOfSpace.
+  // `prepare`, when given, writes to it before anybody else can see it.
+  using Prepare = std::function<void(const Segment&)>;
   static std::unique_ptr<Segment> create(const Location& location, const BufferConfig& config,
-                                         const Schema& schema);
+                                         const Schema& schema, const Prepare& prepare = {});
 
   // One that exists. Every fact about it is computed from a checked private copy of its header.
   // Throws kNotFound, kPermissionDenied, kCorrupt, kIncompatible (another format).
@@ -86,11 +89,14 @@ class Segment {
 
   // Bytes of physical memory behind the segment now.
   std::size_t resident_bytes() const { return mapping_.resident_bytes(); }
+  // From here on row ids may be given that were given before: see Counters::lineage.
+  void begin_lineage() const;
   // Returns when what was written is on the disk. Does nothing unless it is a file.
   void sync() const { sync(mapping_.size()); }
   void sync_header() const { sync(sizeof(Header)); }
 
  private:
+  void publish();
   void sync(std::size_t bytes) const {
     if (location_.kind == Location::Kind::kFile) mapping_.sync(0, bytes);
   }

@@ -1,0 +1,41 @@
+// Checkpoints: a buffer saved in a directory while others write to it, and made again from there.
+//
+// What is saved: every row that was acknowledged before the call began and not overwritten during
+// it, whole, with its id and its own priority; alpha, the generator, counters, what a queue has
+// given out, and the balance of the rate limiter. Rows added meanwhile may be in it or not. A
+// clear() meanwhile is in it altogether or not at all.
+//
+// A checkpoint to the path of an earlier one of the same buffer writes what has changed since.
+// Whatever happens, kill -9 and power cuts included, the path holds the old checkpoint or the new
+// one. docs/internals/checkpoint.md describes the files.
+//
+// Thread safety: all functions may be called by any thread at any time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/ring.h"
+
+namespace replay_buffer {
+
+struct CheckpointResult {
+  std::uint64_t rows = 0;           // in the checkpoint
+  std::uint64_t bytes = 0;          // of it on the disk
+  std::uint64_t bytes_written = 0;  // by this call
+};
+
+// Saves the ring, which may be open for reading only. `path` is a directory: one that is not there
+// and whose parent is, an empty one, or a checkpoint. Throws kBusy when another checkpoint to the
+// path is under way, kInvalidArgument when the path holds something else, kIncompatible when it
+// holds a checkpoint of a newer format, kOutOfSpace.
+CheckpointResult write_checkpoint(const Ring& ring, const std::string& path);
+
+// A new segment with what a checkpoint holds; it appears at its location when it is complete. The
+// balance of the rate limiter comes with it only when `limiter` says so. Throws kNotFound,
+// kCorrupt, kIncompatible, and what Segment::create() throws.
+std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Location& location,
+                                            bool limiter);
+
+}  // namespace replay_buffer

@@ -1,0 +1,203 @@
+#include "core/checkpoint_copy.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <span>
+
+#include "os/cpu.h"
+#include "segment/checksum.h"
+
+namespace replay_buffer::checkpoint {
+namespace {
+
+// How often a row is looked at again that somebody is writing. A writer takes microseconds; one
+// that takes longer is stopped or dead, and its row was never acknowledged.
+constexpr int kPatience = 20'000;
+
+std::uint64_t digest_of(const std::vector<std::uint64_t>& words) {
+  return long_checksum64(std::as_bytes(std::span(words)));
+}
+
+std::uint64_t count_committed(const std::vector<std::uint64_t>& words) {
+  return static_cast<std::uint64_t>(std::count_if(words.begin(), words.end(), row_committed));
+}
+
+bool settled(std::uint64_t word) {
+  return (word & 3) != static_cast<std::uint64_t>(RowState::kWriting);
+}
+
+}  // namespace
+
+BlockCopier::BlockCopier(const Ring& ring) : ring_(ring), shape_(ring.layout()) {}
+
+// Rows of the block up to the last that anybody ever began to write.
+std::size_t BlockCopier::written_rows(std::size_t block) const {
+  const std::size_t first = block * ring_.blocks.block_rows();
+  std::size_t n = ring_.blocks.rows_in(block);
+  while (n > 0 && ring_.rows.word(first + n - 1).load(std::memory_order_relaxed) == 0) --n;
+  return n;
+}
+
+void BlockCopier::load_words(std::size_t first, std::size_t n) {
+  words_.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    words_[i] = ring_.rows.word(first + i).load(std::memory_order_acquire);
+  }
+}
+
+bool BlockCopier::same_words(std::size_t first, std::size_t n) const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+  for (std::size_t i = 0; i < n; ++i) {
+    if (ring_.rows.word(first + i).load(std::memory_order_relaxed) != words_[i]) return false;
+  }
+  return true;
+}
+
+// The priority of a row whose word is known. False when the row has none: it is on its way, or the
+// row is gone.
+bool BlockCopier::weighed(std::size_t slot, std::uint64_t word, float& raw) const {
+  raw = 0;
+  if (!ring_.priorities || !row_committed(word)) return true;
+  const PriorityWord priority = ring_.priorities->of(slot);
+  if (priority.lap != lap_of(word)) return false;
+  raw = priority.raw;
+  return true;
+}
+
+bool BlockCopier::unchanged(std::size_t block, const BlockEntry& last) {
+  const std::size_t first = block * ring_.blocks.block_rows();
+  const std::size_t n = written_rows(block);
+  if (n != last.rows) return false;
+  load_words(first, n);
+  if (n != 0 && digest_of(words_) != last.digest) return false;
+  raws_.assign(n, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!weighed(first + i, words_[i], raws_[i])) return false;
+  }
+  committed_ = count_committed(words_);
+  return same_words(first, n);
+}
+
+BlockEntry BlockCopier::copy(std::size_t block, const Room& room, const Done& done) {
+  const std::size_t first = block * ring_.blocks.block_rows();
+  BlockEntry entry{};
+  entry.rows = written_rows(block);
+  load_words(first, entry.rows);
+  raws_.assign(entry.rows, 0);
+  committed_ = 0;
+  if (entry.rows == 0) return entry;
+  // A block that was cleared has nothing to tell but which ids were given.
+  const bool settled_all = std::all_of(words_.begin(), words_.end(), settled);
+  if (settled_all && count_committed(words_) == 0 && same_words(first, entry.rows)) {
+    const std::size_t bytes = entry.rows * sizeof(std::uint64_t);
+    std::memcpy(room(bytes), words_.data(), bytes);
+    done(bytes);
+    entry.kind = BlockKind::kWords;
+  } else {
+    for (std::size_t at = 0; at < entry.rows; at += shape_.chunk_rows) {
+      const std::size_t n = std::min<std::size_t>(shape_.chunk_rows, entry.rows - at);
+      std::byte* to = room(n * shape_.row_bytes);
+      copy_chunk(first + at, n, at, to);
+      done(n * shape_.row_bytes);
+    }
+    entry.kind = BlockKind::kRows;
+  }
+  entry.digest = digest_of(words_);
+  committed_ = count_committed(words_);
+  return entry;
+}
+
+// Rows [row, row + n) of a chunk of `rows`, which begins at `slot`.
+void BlockCopier::copy_sections(std::size_t slot, std::size_t row, std::size_t n, std::size_t rows,
+                                std::byte* to) const {
+  for (const Section& section : shape_.sections) {
+    copy_shared(to + row * section.stride,
+                ring_.segment->base() + section.base + (slot + row) * section.stride,
+                n * section.stride);
+    to += rows * section.stride;
+  }
+}
+
+// All rows at once; those that changed meanwhile, again by themselves.
+void BlockCopier::copy_chunk(std::size_t slot, std::size_t n, std::size_t at, std::byte* to) {
+  for (std::size_t i = 0; i < n; ++i) {
+    words_[at + i] = ring_.rows.word(slot + i).load(std::memory_order_acquire);
+  }
+  copy_sections(slot, 0, n, n, to);
+  std::vector<std::size_t> again;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!settled(words_[at + i]) || !weighed(slot + i, words_[at + i], raws_[at + i])) {
+      again.push_back(i);
+    }
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+  for (std::size_t i = 0; i < n; ++i) {
+    if (ring_.rows.word(slot + i).load(std::memory_order_relaxed) != words_[at + i]) {
+      again.push_back(i);
+    }
+  }
+  for (const std::size_t i : again) copy_row(slot, i, n, at, to);
+  // In the piece stand the words that were accepted.
+  const std::size_t stride = shape_.sections[0].stride;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::memcpy(to + i * stride, &words_[at + i], sizeof(std::uint64_t));
+  }
+}
+
+void BlockCopier::copy_row(std::size_t slot, std::size_t row, std::size_t rows, std::size_t at,
+                           std::byte* to) {
+  const std::atomic<std::uint64_t>& word = ring_.rows.word(slot + row);
+  std::uint64_t seen = 0;
+  float raw = 0;
+  for (int i = 0; i < kPatience; ++i) {
+    seen = word.load(std::memory_order_acquire);
+    if (settled(seen)) {
+      copy_sections(slot, row, 1, rows, to);
+      const bool own = weighed(slot + row, seen, raw);
+      // A row that never gets a priority of its own gets what its writer would have given it.
+      if (!own && i + 1 == kPatience) raw = ring_.priorities->max_raw();
+      std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+      if (word.load(std::memory_order_relaxed) == seen && (own || i + 1 == kPatience)) {
+        words_[at + row] = seen;
+        raws_[at + row] = raw;
+        return;
+      }
+    }
+    os::cpu_relax();
+  }
+  words_[at + row] = row_word(row_id(seen), RowState::kEmpty);
+  raws_[at + row] = 0;
+}
+
+void BlockCopier::describe(std::size_t b, BlockEntry& entry) const {
+  const Block& block = ring_.segment->blocks()[b];
+  Fill fill{};
+  for (int i = 0; i < kPatience; ++i) {
+    entry.lap = BlockWord::unpack(block.word.load(std::memory_order_acquire)).lap;
+    fill = ring_.blocks.fill(b);
+    entry.before = block.before.load(std::memory_order_acquire);
+    for (std::size_t l = 0; l < 2; ++l) {
+      entry.lap_width[l] = block.laps[l].lap_width.load(std::memory_order_relaxed);
+      entry.links[l] = block.laps[l].links.load(std::memory_order_relaxed);
+      entry.taken[l] = block.laps[l].taken.load(std::memory_order_acquire);
+    }
+    // Until then its new holder is at begin_lap().
+    if (fill.lap == static_cast<std::uint16_t>(entry.lap) && ring_.blocks.fill(b).lap == fill.lap) {
+      break;
+    }
+    os::cpu_relax();
+  }
+  if (entry.lap == 0) return;
+  if (fill.lap != static_cast<std::uint16_t>(entry.lap)) {
+    // It died there: what begin_lap() would have done.
+    const auto ago = static_cast<std::uint16_t>(entry.lap - fill.lap);
+    entry.before = (std::uint64_t{entry.lap - ago} << 32) | fill.written;
+  }
+  const bool remembered = entry.taken[0] >> 32 == entry.lap || entry.taken[1] >> 32 == entry.lap;
+  if (!remembered) {
+    entry.taken[entry.taken[0] > entry.taken[1] ? 1 : 0] = std::uint64_t{entry.lap} << 32;
+  }
+}
+
+}  // namespace replay_buffer::checkpoint

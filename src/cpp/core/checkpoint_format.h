@@ -1,0 +1,127 @@
+// The files of a checkpoint, byte by byte; docs/internals/checkpoint.md draws the same.
+//
+//   path/lock       nothing in it; who writes a checkpoint holds the exclusive lock on it
+//   path/manifest   ManifestHeader, ColumnEntry[], FileEntry[], BlockEntry[]
+//   path/data-<n>   pieces: rows of blocks, priorities of blocks
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "os/file.h"
+#include "segment/layout.h"
+
+namespace replay_buffer::checkpoint {
+
+inline constexpr std::uint64_t kManifestMagic = 0x504b43594c504552;  // "REPLYCKP", little endian
+inline constexpr std::uint32_t kManifestVersion = 1;
+inline constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
+inline constexpr const char* kManifest = "manifest";
+inline constexpr const char* kNewManifest = "manifest.new";
+inline constexpr const char* kLock = "lock";
+inline constexpr const char* kDataPrefix = "data-";
+
+struct SavedCounters {
+  std::uint64_t head;
+  std::uint64_t era;
+  std::uint64_t draws;
+  std::uint64_t rows_sampled;
+  std::uint64_t updates_applied;
+  std::uint64_t updates_stale;
+  std::uint64_t rows_added;
+  std::int64_t balance;
+  std::uint32_t alpha_bits;
+  std::uint32_t max_raw_bits;
+};
+
+struct ManifestHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t header_bytes;
+  std::uint64_t total_bytes;
+  std::uint64_t checksum;  // long_checksum64 of the whole manifest, this field as 0
+  std::uint64_t lineage;   // of the segment it was made of
+  Settings settings;
+  SavedCounters counters;
+  std::uint64_t file_count;
+  std::uint64_t block_count;
+  std::uint64_t reserved[2];
+};
+
+struct FileEntry {
+  std::uint64_t number;
+  std::uint64_t bytes;
+};
+
+// Bytes of a data file. No file has number 0: there is nothing.
+struct Piece {
+  std::uint64_t file;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::uint64_t checksum;  // rows: folded chunk by chunk
+};
+
+enum class BlockKind : std::uint32_t {
+  kNothing = 0,  // no row was ever written
+  kRows = 1,
+  kWords = 2,  // no row is committed: row words alone
+};
+
+struct BlockEntry {
+  std::uint32_t lap;
+  BlockKind kind;
+  std::uint64_t rows;    // of the piece: the block's first ones, up to the last ever written
+  std::uint64_t digest;  // of their row words, as they are in the piece
+  std::uint64_t before;
+  std::uint64_t lap_width[2];
+  std::uint64_t links[2];
+  std::uint64_t taken[2];
+  Piece data;
+  Piece priorities;  // f32 for each row of the piece: raw priorities, 0 where no row is
+};
+
+static_assert(sizeof(SavedCounters) == 72);
+static_assert(sizeof(ManifestHeader) == 272);
+static_assert(sizeof(BlockEntry) == 144);
+static_assert(std::is_trivially_copyable_v<ManifestHeader> &&
+              std::is_trivially_copyable_v<BlockEntry>);
+
+// A run of the segment that holds something of every row, `stride` bytes each.
+struct Section {
+  std::size_t base;
+  std::size_t stride;
+};
+
+// How rows lie in a piece: in chunks of so many rows, and in a chunk section after section.
+struct Shape {
+  explicit Shape(const Layout& layout);
+
+  std::uint64_t bytes_of(BlockKind kind, std::uint64_t rows) const;
+
+  std::vector<Section> sections;  // the first one begins with the row words
+  std::size_t row_bytes = 0;
+  std::size_t chunk_rows = 0;
+};
+
+struct Manifest {
+  ManifestHeader header{};
+  Schema schema;
+  std::vector<FileEntry> files;
+  std::vector<BlockEntry> blocks;
+};
+
+std::string data_path(const std::string& directory, std::uint64_t number);
+// The number of a data file; 0 for another name.
+std::uint64_t data_number(const std::string& name);
+
+std::vector<std::byte> pack(const Manifest& manifest);
+// Reads and checks everything that can be checked without the data files: whoever uses a manifest
+// may rely on its lengths and offsets. Throws kNotFound, kCorrupt, kIncompatible.
+Manifest read_manifest(const std::string& directory);
+// The options the buffer was made with.
+BufferConfig config_of(const ManifestHeader& header);
+
+}  // namespace replay_buffer::checkpoint

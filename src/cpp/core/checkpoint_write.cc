@@ -1,0 +1,357 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint.h"
+#include "core/checkpoint_copy.h"
+#include "os/crash_point.h"
+#include "os/directory.h"
+#include "replay_buffer/error.h"
+#include "segment/checksum.h"
+
+namespace replay_buffer {
+namespace checkpoint {
+namespace {
+
+// A data file of which less than this part is in use is written anew, and so are the smallest ones
+// when there are too many.
+constexpr std::uint64_t kLeastUse = 2;  // one half
+constexpr std::size_t kMostFiles = 32;
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+
+os::File lock_directory(const std::string& path) {
+  const std::string lock = path + "/" + kLock;
+  for (;;) {
+    try {
+      os::File file = os::File::open(lock, os::Access::kReadWrite);
+      if (file.try_lock_exclusive()) return file;
+      throw Error(ErrorCode::kBusy, "another checkpoint to " + path + " is under way");
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;
+    }
+    try {
+      os::File::create_hidden(path).link(lock);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kAlreadyExists) throw;
+    }
+  }
+}
+
+// Makes the directory, or sees to it that it is one whose files may be replaced.
+os::File open_directory(const std::string& path) {
+  if (os::make_directory(path)) {
+    os::File::sync_directory(path);
+  } else {
+    const std::vector<std::string> names = os::list_directory(path);
+    const bool ours = std::find(names.begin(), names.end(), kLock) != names.end();
+    const bool empty = std::all_of(names.begin(), names.end(), [](const std::string& name) {
+      return name.rfind(os::kHiddenPrefix, 0) == 0;
+    });
+    if (!ours && !empty) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  path + " is a directory with other files, not a checkpoint");
+    }
+  }
+  return lock_directory(path);
+}
+
+// The manifest that is there, if it can be built on: of the same rows, and whole.
+std::optional<Manifest> last_manifest(const std::string& path, const Ring& ring) {
+  Manifest last;
+  try {
+    last = read_manifest(path);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kCorrupt) return {};
+    throw;
+  }
+  const std::uint64_t lineage = ring.counters().lineage.load(std::memory_order_relaxed);
+  if (lineage == 0 || last.header.lineage != lineage) return {};
+  try {
+    for (const FileEntry& entry : last.files) {
+      const os::File file = os::File::open(data_path(path, entry.number), os::Access::kRead);
+      if (file.size() < entry.bytes) return {};
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+    return {};
+  }
+  return last;
+}
+
+// A data file being written. It has no name until it is complete.
+class DataFile {
+ public:
+  DataFile(const std::string& directory, std::uint64_t number)
+      : number_(number), file_(os::File::create_hidden(directory)) {}
+
+  // Memory for the next bytes, and: they are there.
+  std::byte* room(std::size_t bytes) {
+    if (buffer_.size() < used_ + bytes) {
+      flush();
+      if (buffer_.size() < bytes) buffer_.resize(std::max(bytes, kBufferBytes));
+    }
+    return buffer_.data() + used_;
+  }
+  void done(std::size_t bytes) { used_ += bytes; }
+
+  Piece put(const void* data, std::size_t bytes) {
+    const std::span<const std::byte> raw(static_cast<const std::byte*>(data), bytes);
+    const Piece piece{number_, offset(), bytes, long_checksum64(raw)};
+    std::copy(raw.begin(), raw.end(), room(bytes));
+    done(bytes);
+    return piece;
+  }
+
+  std::uint64_t number() const { return number_; }
+  std::uint64_t offset() const { return flushed_ + used_; }
+
+  void finish(const std::string& path) {
+    flush();
+    REPLAY_CRASH_POINT("checkpoint.data_written");
+    file_.sync();
+    REPLAY_CRASH_POINT("checkpoint.data_synced");
+    file_.link(path);
+    REPLAY_CRASH_POINT("checkpoint.data_linked");
+  }
+
+ private:
+  void flush() {
+    file_.write_at(flushed_, buffer_.data(), used_);
+    flushed_ += used_;
+    used_ = 0;
+  }
+
+  std::uint64_t number_;
+  os::File file_;
+  std::vector<std::byte> buffer_;
+  std::size_t used_ = 0;
+  std::uint64_t flushed_ = 0;
+};
+
+std::uint64_t next_number(const std::string& path, const std::optional<Manifest>& last) {
+  std::uint64_t most = 0;
+  for (const std::string& name : os::list_directory(path)) most = std::max(most, data_number(name));
+  if (last) {
+    for (const FileEntry& file : last->files) most = std::max(most, file.number);
+  }
+  return most + 1;
+}
+
+class Checkpointer {
+ public:
+  Checkpointer(const Ring& ring, const std::string& path)
+      : ring_(ring),
+        path_(path),
+        lock_(open_directory(path)),
+        last_(last_manifest(path, ring)),
+        copier_(ring),
+        data_(path, next_number(path, last_)) {}
+
+  CheckpointResult run() {
+    REPLAY_CRASH_POINT("checkpoint.locked");
+    Counters& counters = ring_.counters();
+    Manifest m;
+    m.schema = ring_.layout().schema;
+    m.header.settings = ring_.settings();
+    m.header.lineage = counters.lineage.load(std::memory_order_relaxed);
+    m.blocks.resize(ring_.blocks.block_count());
+    const std::uint64_t head = ring_.blocks.head();
+    copy_blocks(m, head);
+    save_counters(m, head);
+    list_files(m);
+    publish(m);
+    return result_;
+  }
+
+ private:
+  // The oldest first: those are overwritten next.
+  void copy_blocks(Manifest& m, std::uint64_t head) {
+    const std::size_t count = m.blocks.size();
+    std::vector<bool> kept(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t b = (head + i) % count;
+      kept[b] = last_ && keep(b, m.blocks[b]);
+    }
+    const std::set<std::uint64_t> condemned = condemn(m);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t b = (head + i) % count;
+      BlockEntry& entry = m.blocks[b];
+      if (kept[b] && !condemned.contains(entry.data.file) &&
+          !condemned.contains(entry.priorities.file)) {
+        continue;
+      }
+      if (kept[b]) result_.rows -= rows_[b];
+      copy(b, entry);
+    }
+  }
+
+  // Uses the pieces of the last checkpoint for a block, if they still hold.
+  bool keep(std::size_t b, BlockEntry& entry) {
+    const BlockEntry& last = last_->blocks[b];
+    if (!copier_.unchanged(b, last)) return false;
+    entry = last;
+    if (entry.priorities.bytes != 0) {
+      const std::vector<float>& raws = copier_.raws();
+      if (long_checksum64(std::as_bytes(std::span(raws))) != entry.priorities.checksum) {
+        entry.priorities = data_.put(raws.data(), raws.size() * sizeof(float));
+      }
+    }
+    copier_.describe(b, entry);
+    count(b);
+    return true;
+  }
+
+  void copy(std::size_t b, BlockEntry& entry) {
+    const std::uint64_t offset = data_.offset();
+    std::uint64_t checksum = 0;
+    std::byte* chunk = nullptr;
+    entry = copier_.copy(
+        b, [&](std::size_t bytes) { return chunk = data_.room(bytes); },
+        [&](std::size_t bytes) {
+          checksum = long_checksum64({chunk, bytes}, checksum);
+          data_.done(bytes);
+        });
+    if (entry.rows != 0) {
+      entry.data = {data_.number(), offset, data_.offset() - offset, checksum};
+      REPLAY_CRASH_POINT("checkpoint.block");
+      if (ring_.priorities && entry.kind == BlockKind::kRows) {
+        const std::vector<float>& raws = copier_.raws();
+        entry.priorities = data_.put(raws.data(), raws.size() * sizeof(float));
+      }
+    }
+    copier_.describe(b, entry);
+    count(b);
+  }
+
+  void count(std::size_t b) {
+    rows_[b] = copier_.committed();
+    result_.rows += copier_.committed();
+  }
+
+  // Bytes in use of each file.
+  static std::map<std::uint64_t, std::uint64_t> uses(const Manifest& m) {
+    std::map<std::uint64_t, std::uint64_t> bytes;
+    for (const BlockEntry& entry : m.blocks) {
+      if (entry.data.bytes != 0) bytes[entry.data.file] += entry.data.bytes;
+      if (entry.priorities.bytes != 0) bytes[entry.priorities.file] += entry.priorities.bytes;
+    }
+    return bytes;
+  }
+
+  // The files of the last checkpoint that are not worth keeping.
+  std::set<std::uint64_t> condemn(const Manifest& m) const {
+    std::set<std::uint64_t> condemned;
+    if (!last_) return condemned;
+    std::map<std::uint64_t, std::uint64_t> used = uses(m);
+    used.erase(data_.number());
+    for (const FileEntry& file : last_->files) {
+      if (used.contains(file.number) && used[file.number] < file.bytes / kLeastUse) {
+        condemned.insert(file.number);
+        used.erase(file.number);
+      }
+    }
+    if (used.size() < kMostFiles) return condemned;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
+    for (const auto& [number, bytes] : used) sizes.emplace_back(bytes, number);
+    std::sort(sizes.begin(), sizes.end());
+    for (std::size_t i = 0; i < kMostFiles / 2; ++i) condemned.insert(sizes[i].second);
+    return condemned;
+  }
+
+  void save_counters(Manifest& m, std::uint64_t head_before) {
+    const Counters& c = ring_.counters();
+    SavedCounters& saved = m.header.counters;
+    // The era first: who sees a row that clear() took out sees its era, and restore takes out the
+    // others. The head is never behind it.
+    saved.era = ring_.blocks.era();
+    saved.head = ring_.blocks.head();
+    if (saved.head != head_before) {
+      // Blocks claimed meanwhile may have been copied before.
+      saved.head = saved.era;
+      for (std::size_t b = 0; b < m.blocks.size(); ++b) {
+        if (m.blocks[b].lap == 0) continue;
+        const std::uint64_t lap = m.blocks[b].lap;
+        saved.head = std::max(saved.head, (lap - 1) * m.blocks.size() + b + 1);
+      }
+    }
+    saved.draws = c.draws.load(std::memory_order_relaxed);
+    saved.rows_sampled = c.rows_sampled.load(std::memory_order_relaxed);
+    saved.updates_applied = c.updates_applied.load(std::memory_order_relaxed);
+    saved.updates_stale = c.updates_stale.load(std::memory_order_relaxed);
+    saved.rows_added = ring_.rows_added();
+    saved.balance = c.balance.load(std::memory_order_relaxed);
+    saved.alpha_bits = c.alpha_bits.load(std::memory_order_relaxed);
+    saved.max_raw_bits = c.max_raw_bits.load(std::memory_order_relaxed);
+  }
+
+  void list_files(Manifest& m) {
+    for (const auto& [number, used] : uses(m)) {
+      if (number == data_.number()) {
+        m.files.push_back({number, data_.offset()});
+      } else {
+        const auto file = std::find_if(last_->files.begin(), last_->files.end(),
+                                       [n = number](const FileEntry& f) { return f.number == n; });
+        m.files.push_back(*file);
+      }
+      result_.bytes += m.files.back().bytes;
+    }
+  }
+
+  // From the rename on the new checkpoint is the one.
+  void publish(const Manifest& m) {
+    if (data_.offset() != 0) data_.finish(data_path(path_, data_.number()));
+    const std::vector<std::byte> bytes = pack(m);
+    os::File file = os::File::create_hidden(path_);
+    file.write_at(0, bytes.data(), bytes.size());
+    REPLAY_CRASH_POINT("checkpoint.manifest_written");
+    file.sync();
+    const std::string next = path_ + "/" + kNewManifest;
+    try {
+      os::File::remove(next);  // of one that was killed
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;
+    }
+    file.link(next);
+    REPLAY_CRASH_POINT("checkpoint.manifest_linked");
+    os::File::sync_directory(next);
+    os::File::rename_over(next, path_ + "/" + kManifest);
+    REPLAY_CRASH_POINT("checkpoint.renamed");
+    result_.bytes += bytes.size();
+    result_.bytes_written = data_.offset() + bytes.size();
+    remove_unused(m);
+  }
+
+  void remove_unused(const Manifest& m) const {
+    for (const std::string& name : os::list_directory(path_)) {
+      const std::uint64_t number = data_number(name);
+      const bool used = std::any_of(m.files.begin(), m.files.end(),
+                                    [&](const FileEntry& f) { return f.number == number; });
+      if (number == 0 || used) continue;
+      os::File::remove(data_path(path_, number));
+      REPLAY_CRASH_POINT("checkpoint.removed");
+    }
+    os::remove_abandoned(path_);
+  }
+
+  const Ring& ring_;
+  std::string path_;
+  os::File lock_;
+  std::optional<Manifest> last_;
+  BlockCopier copier_;
+  DataFile data_;
+  std::map<std::size_t, std::uint64_t> rows_;
+  CheckpointResult result_;
+};
+
+}  // namespace
+}  // namespace checkpoint
+
+CheckpointResult write_checkpoint(const Ring& ring, const std::string& path) {
+  return checkpoint::Checkpointer(ring, path).run();
+}
+
+}  // namespace replay_buffer
