@@ -14,11 +14,11 @@ TESTS = Path(__file__).parents[1]
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
 
 
-def soak(seconds: float, seed: int) -> None:
+def soak(seconds: float, seed: int, *options: str) -> None:
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "crash.soak", f"--seconds={seconds}", f"--seed={seed}"],
+        [sys.executable, "-m", "crash.soak", f"--seconds={seconds}", f"--seed={seed}", *options],
         env=environment,
         capture_output=True,
         text=True,
@@ -34,5 +34,8 @@ def test_no_row_is_torn_or_lost_while_processes_are_killed() -> None:
 
 
 @pytest.mark.soak
-def test_no_row_is_torn_or_lost_while_processes_are_killed_for_minutes() -> None:
-    soak(SECONDS, seed=1)
+@pytest.mark.parametrize("options", [(), ("--file",)], ids=["shm", "file"])
+def test_no_row_is_torn_or_lost_while_processes_are_killed_for_minutes(
+    options: tuple[str, ...],
+) -> None:
+    soak(SECONDS, 1, *options)

@@ -1,4 +1,4 @@
-"""Writers, learners and updaters on one prioritized buffer in shared memory, and a killer.
+"""Writers, learners and updaters on one prioritized buffer, and a killer.
 
     python -m crash.soak --seconds 60        (in tests/)
 
@@ -130,7 +130,15 @@ class Soak:
                 os.waitpid(pid, 0)
             elif done[1] != 0:
                 self._failed.append(f"the process at place {place} failed: {done[1]}")
+        self._pids.clear()
         self._failed += self._board.complaints()
+
+    def leave(self) -> None:
+        """Ends what is still there after an error."""
+        for pid in self._pids.values():
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self._pids.clear()
 
     def examine(self) -> list[str]:
         """What is wrong now that everybody is gone."""
@@ -196,16 +204,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--file", action="store_true", help="a file instead of shared memory")
     asked = parser.parse_args()
-    location = f"shm:soak-{os.getpid()}"
-    with tempfile.TemporaryDirectory() as folder:
-        soak = Soak(location, Path(folder), asked.seed)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as complaints:
+        name = f"soak-{os.getpid()}"
+        location = f"file:{folder}/{name}" if asked.file else f"shm:{name}"
+        soak = Soak(location, Path(complaints), asked.seed)
         try:
             begin = time.monotonic()
             soak.go(asked.seconds)
             seconds = time.monotonic() - begin
             failed = soak.examine()
         finally:
+            soak.leave()
             with ReplayBuffer.open(location, readonly=True) as buffer:
                 buffer.unlink()
         print(soak.figures(seconds), flush=True)
