@@ -12,6 +12,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -82,6 +83,14 @@ Column column_of(const char* name) {
   return column;
 }
 
+// A value where it is stored, or the copy of one that is not aligned there.
+template <typename T>
+const T& in_place(const void* at, T& copy) {
+  if (reinterpret_cast<std::uintptr_t>(at) % alignof(T) == 0) return *static_cast<const T*>(at);
+  std::memcpy(&copy, at, sizeof(T));
+  return copy;
+}
+
 }  // namespace detail
 
 // A ring of transitions, drawn as the config says.
@@ -120,9 +129,11 @@ class ReplayBuffer {
   bool visit(std::int64_t id, Reader&& reader) const {
     const void* at[5];
     if (!store_.begin_read(id, at)) return false;
-    reader(*static_cast<const Observation*>(at[0]), *static_cast<const Action*>(at[1]),
-           *static_cast<const float*>(at[2]), *static_cast<const Observation*>(at[3]),
-           *static_cast<const bool*>(at[4]));
+    // Rows of a few odd sizes lie askew, and are copied after all.
+    Row copy;
+    reader(detail::in_place(at[0], copy.observation), detail::in_place(at[1], copy.action),
+           detail::in_place(at[2], copy.reward), detail::in_place(at[3], copy.next_observation),
+           detail::in_place(at[4], copy.done));
     return store_.end_read(id);
   }
 

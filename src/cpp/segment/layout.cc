@@ -204,12 +204,15 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
     }
   }
   // The word stands in front of its record, on the same cache line, unless the padding this takes
-  // is what makes the buffer more than a tenth larger than its data.
+  // is what makes the buffer more than a tenth larger than its data; then the elements of a record
+  // may even lie askew.
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   const std::size_t together = round_up(kWord + packed, kWord);
-  const std::size_t apart = kWord + round_up(packed, alignment);
+  const std::size_t aligned = kWord + round_up(packed, alignment);
+  const std::size_t squeezed = kWord + packed;  // cells need not be aligned: they are copied
   const std::size_t beside = large + (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
   const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };
+  const std::size_t apart = costly(aligned) ? squeezed : aligned;
   const bool inside = !(costly(together) && !costly(apart));
   // Records that begin at half lines cross fewer of them; a few bytes are worth that.
   const std::size_t halves = round_up(together, kLine / 2);
