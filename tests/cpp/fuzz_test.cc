@@ -14,10 +14,12 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.h"
 #include "core/random.h"
+#include "core/verify.h"
 #include "numbered.h"
 #include "os/process.h"
 #include "segment/checksum.h"
@@ -62,29 +64,47 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Memory around the next mapping that nobody may touch: a hole of its size in a range without
-// access, which the kernel usually fills with it.
+// Memory that nobody may touch around the next mapping of `bytes`, wherever that can be arranged:
+// the kernel puts a mapping right below another one, so all gaps of its size are filled first.
 class Surroundings {
  public:
-  explicit Surroundings(std::size_t hole) {
-    range_ = static_cast<std::byte*>(::mmap(nullptr, 2 * kSide + hole, PROT_NONE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    hole_ = hole;
-    ::munmap(range_ + kSide, hole);
+  explicit Surroundings(std::size_t bytes) {
+    std::byte* above = take(nullptr, kSide);
+    for (int i = 0; i < 200; ++i) {
+      std::byte* next = take(nullptr, bytes);
+      if (next + bytes == above) {
+        release(ranges_.back());
+        ranges_.pop_back();
+        place_ = next;
+        return;
+      }
+    }
   }
   ~Surroundings() {
-    ::munmap(range_, kSide);
-    ::munmap(range_ + kSide + hole_, kSide);
+    for (const auto& range : ranges_) release(range);
   }
   Surroundings(const Surroundings&) = delete;
   Surroundings& operator=(const Surroundings&) = delete;
 
-  bool hold(const std::byte* base) const { return base == range_ + kSide; }
+  // Whether a mapping has such memory above it, and now below it.
+  bool hold(const std::byte* base) {
+    return base == place_ && take(place_ - kSide, kSide) == place_ - kSide;
+  }
 
  private:
-  static constexpr std::size_t kSide = std::size_t{256} << 20;
-  std::byte* range_;
-  std::size_t hole_;
+  using Range = std::pair<std::byte*, std::size_t>;
+  static constexpr std::size_t kSide = std::size_t{64} << 20;
+
+  std::byte* take(std::byte* at, std::size_t bytes) {
+    void* got = ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got == MAP_FAILED) return nullptr;
+    ranges_.emplace_back(static_cast<std::byte*>(got), bytes);
+    return ranges_.back().first;
+  }
+  static void release(const Range& range) { ::munmap(range.first, range.second); }
+
+  std::byte* place_ = nullptr;
+  std::vector<Range> ranges_;
 };
 
 os::File file_of(const Bytes& bytes) {
@@ -333,6 +353,8 @@ void use(Buffer& buffer, Random& random, Codes& codes) {
     default:
       if (buffer.ring().priorities) attempt(codes, [&] { buffer.set_alpha(0.7F); });
       attempt(codes, [&] { (void)buffer.owners().all_dead(); });
+      if (random.below(4) != 0) break;  // it takes its time to be sure
+      attempt(codes, [&] { (void)verify(buffer.ring(), buffer.owners()); });
       break;
   }
 }
@@ -355,7 +377,7 @@ void run_round(const Specimen& specimen, Random random, Seen& seen) {
   const os::Access access = random.below(3) == 0 ? os::Access::kRead : os::Access::kReadWrite;
 
   ++seen.rounds;
-  const Surroundings surroundings(specimen.layout.total_bytes);
+  Surroundings surroundings(specimen.layout.total_bytes);
   std::unique_ptr<Buffer> buffer;
   attempt(seen.opened, [&] { buffer = std::make_unique<Buffer>(open_copy(bytes, access)); });
   if (!buffer) return;
@@ -383,8 +405,10 @@ TEST(Fuzz, ADamagedSegmentGivesAnErrorOrValuesThatMeanNothing) {
     play(std::strtoull(chosen, nullptr, 10));
     return;
   }
-  const Clock::time_point end = Clock::now() + std::chrono::seconds(8);
-  for (std::uint64_t round = 0; round < 20'000 && Clock::now() < end; ++round) {
+  const char* seconds = std::getenv("REPLAY_FUZZ_SECONDS");
+  const Clock::time_point end =
+      Clock::now() + std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 8);
+  for (std::uint64_t round = 0; Clock::now() < end; ++round) {
     play(round);
     if (HasFatalFailure()) return;
   }

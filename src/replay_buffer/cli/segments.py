@@ -14,7 +14,7 @@ from ..errors import NotFound, PermissionDenied, ReplayBufferError
 
 def location_of(name: str) -> str:
     """The location that a name on the command line means."""
-    if name.startswith(("shm:", "file:")):
+    if name.startswith(("shm:", "file:", "heap:")):
         return name
     if name.endswith(".rb") or "/" in name:
         return f"file:{name}"
