@@ -77,6 +77,15 @@ TEST_F(OsDirectory, ListsSegmentsAndNothingElse) {
   EXPECT_EQ(list_shared_memory(), (std::vector<std::string>{"a.1", "b"}));
 }
 
+TEST_F(OsDirectory, SegmentsAndArraysAreNotTakenForEachOther) {
+  touch("replay_buffer.a");
+  touch("replay_buffer_array.b");
+  touch("replay_buffer.array.c");
+  EXPECT_EQ(list_shared_memory(), (std::vector<std::string>{"a", "array.c"}));
+  EXPECT_EQ(list_shared_arrays(), (std::vector<std::string>{"b"}));
+  EXPECT_EQ(shared_array_path("b"), directory_ / "replay_buffer_array.b");
+}
+
 TEST_F(OsDirectory, OnlyAbandonedHiddenFilesAreRemoved) {
   const File held = File::create_with_hidden_name(directory_.path());
   held.lock_shared();

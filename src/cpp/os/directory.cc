@@ -78,6 +78,29 @@ bool is_abandoned(const std::string& path) {
   }
 }
 
+std::string path_of(const char* prefix, const std::string& name) {
+  if (!valid_name(name)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "A name in shared memory is 1 to 200 characters of A-Z, a-z, 0-9, '.', '_' and '-', "
+        "and \"" +
+            name + "\" is not.");
+  }
+  return shared_memory_dir() + "/" + prefix + name;
+}
+
+std::vector<std::string> names_of(const char* prefix) {
+  const std::string directory = shared_memory_dir();
+  const std::string start = directory + "/" + prefix;
+  std::vector<std::string> names = entries_of(directory, prefix);
+  std::erase_if(names, [&](const std::string& name) {
+    struct stat status;
+    return !valid_name(name) || ::lstat((start + name).c_str(), &status) != 0 ||
+           !S_ISREG(status.st_mode);
+  });
+  return names;
+}
+
 }  // namespace
 
 std::string shared_memory_dir() {
@@ -102,28 +125,11 @@ std::string shared_memory_dir() {
   return directory;
 }
 
-std::string shared_memory_path(const std::string& name) {
-  if (!valid_name(name)) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "The name of a shared segment is 1 to 200 characters of A-Z, a-z, 0-9, '.', '_' and "
-        "'-', and \"" +
-            name + "\" is not.");
-  }
-  return shared_memory_dir() + "/" + kSegmentPrefix + name;
-}
+std::string shared_memory_path(const std::string& name) { return path_of(kSegmentPrefix, name); }
+std::vector<std::string> list_shared_memory() { return names_of(kSegmentPrefix); }
 
-std::vector<std::string> list_shared_memory() {
-  const std::string directory = shared_memory_dir();
-  const std::string start = directory + "/" + kSegmentPrefix;
-  std::vector<std::string> names = entries_of(directory, kSegmentPrefix);
-  std::erase_if(names, [&](const std::string& name) {
-    struct stat status;
-    return !valid_name(name) || ::lstat((start + name).c_str(), &status) != 0 ||
-           !S_ISREG(status.st_mode);
-  });
-  return names;
-}
+std::string shared_array_path(const std::string& name) { return path_of(kArrayPrefix, name); }
+std::vector<std::string> list_shared_arrays() { return names_of(kArrayPrefix); }
 
 int remove_abandoned(const std::string& directory) {
   int n_removed = 0;
@@ -133,20 +139,6 @@ int remove_abandoned(const std::string& directory) {
     if (is_abandoned(path) && ::unlink(path.c_str()) == 0) ++n_removed;
   }
   return n_removed;
-}
-
-bool make_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) == 0) return true;
-  const int error = errno;
-  if (error == EEXIST && is_directory(path)) return false;
-  if (error == EEXIST) throw Error(ErrorCode::kInvalidArgument, path + " is not a directory.");
-  throw system_error(error, "Creating the directory " + path + " failed");
-}
-
-std::vector<std::string> list_directory(const std::string& path) {
-  std::vector<std::string> names = entries_of(path, "");
-  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
-  return names;
 }
 
 }  // namespace replay_buffer::os

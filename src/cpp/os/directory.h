@@ -1,4 +1,4 @@
-// Where named shared segments are: one file each, in one directory.
+// Where named shared memory is: one file for each segment or array, in one directory.
 #pragma once
 
 #include <string>
@@ -6,8 +6,10 @@
 
 namespace replay_buffer::os {
 
-// File names of named segments, and of files that are not ready yet where they must have a name.
+// How the names of files begin: of segments, of shared arrays, and of files that are not ready yet
+// where they must have a name. None is the beginning of another.
 inline constexpr const char* kSegmentPrefix = "replay_buffer.";
+inline constexpr const char* kArrayPrefix = "replay_buffer_array.";
 inline constexpr const char* kHiddenPrefix = ".replay_buffer.";
 
 // /dev/shm on Linux; a directory of the user, made with mode 0700, on macOS. The environment
@@ -22,16 +24,13 @@ std::string shared_memory_path(const std::string& name);
 // Names of the segments that exist, of all users, sorted.
 std::vector<std::string> list_shared_memory();
 
+// The same for shared arrays, whose names are apart from those of segments.
+std::string shared_array_path(const std::string& name);
+std::vector<std::string> list_shared_arrays();
+
 // Removes files that create_hidden() had to give a hidden name in `directory` and whose process was
 // killed: nobody holds a lock on them and nobody has written to them for a minute. Returns how
 // many. Makers keep theirs by holding File::lock_shared().
 int remove_abandoned(const std::string& directory);
-
-// Makes a directory with mode 0700; false when one is there already. Throws kNotFound when its
-// parent is not there, and kInvalidArgument when something else has the path.
-bool make_directory(const std::string& path);
-
-// Names of what is in a directory, sorted. Throws kNotFound.
-std::vector<std::string> list_directory(const std::string& path);
 
 }  // namespace replay_buffer::os
