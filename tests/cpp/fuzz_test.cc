@@ -32,7 +32,7 @@ using testing::NumberedRows;
 using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::chrono::seconds kHang{20};
+constexpr std::chrono::seconds kHang{40};
 
 // Ends the program, naming the round, when a round takes so long that it must be a hang.
 class Watchdog {

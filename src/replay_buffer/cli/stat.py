@@ -17,6 +17,9 @@ from .text import bytes_text, table
 #: Counters whose growth is shown while watching, and the heading of their rates.
 RATES = {"rows_added": "added/s", "rows_sampled": "sampled/s", "updates_applied": "updated/s"}
 
+#: What the rate limiter can make an owner wait for; see core/limiter.h.
+WAITS = {1: "draw", 2: "add"}
+
 
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME")
@@ -89,8 +92,13 @@ def owner_line(owner: Owner) -> tuple[str, ...]:
         "alive" if owner.alive else "dead",
         f"slot {owner.slot}",
         f"{owner.rows_added:,} rows",
-        f"waits ({owner.waits})" if owner.waits else "",
+        waits_text(owner.waits),
     )
+
+
+def waits_text(waits: int) -> str:
+    wanted = [word for bit, word in WAITS.items() if waits & bit]
+    return f"waits to {' and '.join(wanted)}" if wanted else ""
 
 
 def value_text(name: str, value: Any) -> str:
