@@ -141,4 +141,18 @@ int remove_abandoned(const std::string& directory) {
   return n_removed;
 }
 
+bool make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) return true;
+  const int error = errno;
+  if (error == EEXIST && is_directory(path)) return false;
+  if (error == EEXIST) throw Error(ErrorCode::kInvalidArgument, path + " is not a directory.");
+  throw system_error(error, "Creating the directory " + path + " failed");
+}
+
+std::vector<std::string> list_directory(const std::string& path) {
+  std::vector<std::string> names = entries_of(path, "");
+  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
+  return names;
+}
+
 }  // namespace replay_buffer::os

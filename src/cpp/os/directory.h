@@ -33,4 +33,11 @@ std::vector<std::string> list_shared_arrays();
 // many. Makers keep theirs by holding File::lock_shared().
 int remove_abandoned(const std::string& directory);
 
+// Makes a directory with mode 0700; false when one is there already. Throws kNotFound when its
+// parent is not there, and kInvalidArgument when something else has the path.
+bool make_directory(const std::string& path);
+
+// Names of what is in a directory, sorted. Throws kNotFound.
+std::vector<std::string> list_directory(const std::string& path);
+
 }  // namespace replay_buffer::os
