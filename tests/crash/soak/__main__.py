@@ -1,4 +1,4 @@
-"""Writers, learners and updaters on one prioritized buffer, and a killer.
+"""Writers, learners, updaters and visitors on one prioritized buffer, and a killer.
 
     python -m crash.soak --seconds 60        (in tests/)
 
@@ -22,11 +22,11 @@ import numpy as np
 
 from crash.soak.board import Board
 from crash.soak.rows import SCHEMA, Source
-from crash.soak.workers import SURVIVORS, WORK, check, look_up, overwritten, run
+from crash.soak.workers import KINDS, SURVIVORS, WORK, check, look_up, overwritten, run
 from replay_buffer import BufferConfig, ReplayBuffer
 
 CAPACITY, BLOCK_ROWS = 10_000, 64
-KILLABLE = 6
+KILLABLE = 8
 EVERY = 0.05  # seconds between two kills
 HUNG = 20.0  # seconds without progress; the machine may be busy with other things
 OWNERS = 256
@@ -168,10 +168,11 @@ class Soak:
         gone = buffer._get_rows(ids)[1].astype(bool)
         later = ids[gone, None] + CAPACITY * np.arange(1, 65)
         empty = buffer._get_rows(later.ravel())[1].astype(bool).reshape(later.shape).all(axis=1)
-        if empty.sum() > self._kills[0] or not all(
+        kills = sum(self._kills)
+        if empty.sum() > kills or not all(
             overwritten(buffer, self._board, int(i)) for i in ids[gone][empty]
         ):
-            self._failed.append(f"{empty.sum()} slots are empty, {self._kills[0]} writers killed")
+            self._failed.append(f"{empty.sum()} slots are empty, {kills} processes were killed")
 
     def _check_holdings(self) -> None:
         board = self._board
@@ -186,6 +187,7 @@ class Soak:
     def figures(self, seconds: float) -> str:
         board, failed = self._board, " ".join(self._failed)
         words = {word: failed.count(word) for word in ("torn", "lost", "hung")}
+        killed = ", ".join(f"{n} {kind}" for n, kind in zip(self._kills, KINDS, strict=True))
         kept = ", ".join(
             f"{board.resident[p].max() / 1024:.0f} MB and {board.descriptors[p].max()} descriptors"
             for p in range(SURVIVORS)
@@ -194,9 +196,8 @@ class Soak:
             f"{seconds:.0f} s: {board.written.sum():,} rows written, "
             f"{board.sampled.sum():,} sampled, {board.updated.sum():,} updated, "
             f"{board.looked_up.sum():,} looked up by id, "
-            f"{sum(self._kills):,} processes killed ({self._kills[0]} writers, {self._kills[1]} "
-            f"learners, {self._kills[2]} updaters); {words['torn']} torn, {words['lost']} lost, "
-            f"{words['hung']} hung; survivors hold {kept}"
+            f"{sum(self._kills):,} processes killed ({killed}); {words['torn']} torn, "
+            f"{words['lost']} lost, {words['hung']} hung; survivors hold {kept}"
         )
 
 

@@ -35,7 +35,7 @@ def write(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
         board.acknowledge(ids)
         board.written[place] += n
         board.progress[place] += 1
-        yield_now(board, place)
+        note_now_and_then(board, place)
 
 
 def learn(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
@@ -52,7 +52,7 @@ def learn(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
         if rng.random() < 0.5:
             look_up(buffer, board, place, rng.integers(0, buffer.capacity, 64))
         board.progress[place] += 1
-        yield_now(board, place)
+        note_now_and_then(board, place)
 
 
 def update(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
@@ -67,7 +67,23 @@ def update(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
         if rng.random() < 0.001:
             buffer.alpha = float(rng.choice([0.5, 0.6, 0.7]))
         board.progress[place] += 1
-        yield_now(board, place)
+        note_now_and_then(board, place)
+
+
+def visit(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
+    """Opens the buffer, does a little, closes it."""
+    rng, source = np.random.default_rng(me), Source(me, me)
+    while not board.stopped:
+        readonly = bool(rng.random() < 0.3)
+        with ReplayBuffer.open(buffer.location, readonly=readonly) as handle:
+            check(board, handle.sample(32), "sample")
+            board.sampled[place] += 32
+            if not readonly:
+                n = int(rng.integers(1, 100))
+                board.acknowledge(handle.add_batch(*source.rows(n)))
+                board.written[place] += n
+        board.progress[place] += 1
+        note_now_and_then(board, place)
 
 
 def look_up(buffer: ReplayBuffer, board: Board, place: int, slots: Any) -> None:
@@ -105,13 +121,14 @@ def overwritten(buffer: ReplayBuffer, board: Board, id_: int) -> bool:
     return not gone.all()
 
 
-def yield_now(board: Board, place: int) -> None:
+def note_now_and_then(board: Board, place: int) -> None:
     """A survivor notes what it holds, once a second or so."""
-    if place < SURVIVORS and board.progress[place] % 256 == 0 and time.monotonic() > _settled[0]:
+    if place < SURVIVORS and board.progress[place] % 64 == 0 and time.monotonic() > _settled[0]:
         board.note_holdings(place)
 
 
-WORK = (write, learn, update)
+WORK = (write, learn, update, visit)
+KINDS = ("writers", "learners", "updaters", "visitors")
 SURVIVORS = len(WORK)  # the first places are those of processes that are not killed
 _settled = [0.0]
 
