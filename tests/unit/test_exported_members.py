@@ -33,8 +33,8 @@ EXPORTED = """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
-        add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config get
-        is_full latest max_priority priorities restore sample sample_async schema size stats
+        add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
+        get is_full latest max_priority priorities restore sample sample_async schema size stats
         total_priority update_priorities
     """,
     SharedCircularBuffer: "latest push sample",

@@ -20,30 +20,16 @@ class Recovery final : public Reaper {
   // Both must outlive it.
   Recovery(const Ring& ring, const Owners& owners) : ring_(ring), owners_(owners) {}
 
-  // A block whose owner is dead: rows being written are dropped, rows are counted, priorities and
-  // their sums follow; then it is sealed.
+  // A block whose owner is dead: rows being written and rows of eras past are dropped, the others
+  // counted, priorities and their sums follow; then it is sealed.
   bool reap(std::size_t block, std::uint64_t seen, Identity me) const override;
 
-  // Takes a block that nobody writes to, calls change(), counts its rows anew and gives it back.
-  // False when somebody writes to it.
-  template <class Function>
-  bool alter(std::size_t block, Identity me, Function&& change) const {
-    std::atomic<std::uint64_t>& word = ring_.segment->blocks()[block].word;
-    for (;;) {
-      std::uint64_t seen = word.load(std::memory_order_acquire);
-      const BlockWord held = BlockWord::unpack(seen);
-      if (held.state != BlockState::kSealed) {
-        if (reap(block, seen, me)) continue;
-        return false;
-      }
-      const BlockWord mine{held.lap, me.epoch, me.owner, BlockState::kReaping};
-      if (!word.compare_exchange_strong(seen, mine.pack(), std::memory_order_acq_rel)) continue;
-      change();
-      if (held.lap != 0) mend_block(block, held.lap);
-      word.store(seen, std::memory_order_release);
-      return true;
-    }
-  }
+  // Takes a block that nobody writes to, mends it and gives it back. False when somebody writes to
+  // it, who mends it after the seal.
+  bool alter(std::size_t block, Identity me) const;
+
+  void renew(std::size_t block, std::uint32_t lap) const override;
+  void renew_sealed(std::size_t block, Identity me) const override;
 
   // Everything that dead owners left: their blocks, and what they were changing.
   void mend_all(Identity me) const;
@@ -54,12 +40,18 @@ class Recovery final : public Reaper {
   void mend_sums(Identity me) const;
 
   // After a power cut, of which no process is left: every row is looked at, and kept if its
-  // checksum holds. REQUIRES: a durable segment that nobody else has open.
+  // checksum holds. Nothing else in the segment is believed that the rows do not bear out, but for
+  // what they cannot tell: the era, alpha, counters. REQUIRES: a durable segment that nobody else
+  // has open.
   void recover() const;
 
  private:
   void mend_block(std::size_t block, std::uint32_t lap) const;
   void recount(std::size_t block, std::uint32_t lap) const;
+  std::uint32_t keep_sound_rows(std::size_t block) const;
+  void settle_counters(std::uint64_t least_head) const;
+  void settle_block(std::size_t block, std::uint32_t newest) const;
+  void settle_priority(std::size_t slot) const;
 
   const Ring& ring_;
   const Owners& owners_;
