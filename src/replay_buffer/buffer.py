@@ -9,7 +9,6 @@ Thread safety: every method may be called by any number of threads at once.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import operator
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, sharing
+from . import _core, sharing, waiting
 from .config import BufferConfig, LinearSchedule
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .inference import DONE, ENDS, Draft, no_rows
@@ -197,12 +196,16 @@ class ReplayBuffer(_core.Buffer):
         raw_bytes is what the columns of a full buffer need, segment_bytes what it takes with
         everything around them, resident_bytes what is in memory now. Before the columns are settled
         the first two are estimates for float32 observations (None without a shape).
+
+        limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
+        rows added, less the rows drawn) and how many processes wait.
         """
         self._check_open()
         if self._settled():
             stats: dict[str, Any] = dict(self._counters())
         else:
             stats = {"size": 0, "capacity": self.capacity, **self._estimate()}
+            stats["limiter"] = self._idle_limiter()
         stats["settled"] = self._settled()
         stats["strategy"] = self._config.strategy
         if stats["raw_bytes"] is not None:
@@ -253,23 +256,29 @@ class ReplayBuffer(_core.Buffer):
         return batch
 
     async def sample_async(
-        self, batch_size: int, *, out: Batch | None = None, beta: float | None = None
+        self,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
     ) -> Batch:
         """`sample` in a thread of the loop's executor."""
         call = functools.partial(self.sample, batch_size, out=out, beta=beta)
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+        return await waiting.in_thread(call, timeout)
 
     # ----------------------------------------------------------------------------------- writing
 
-    async def add_async(self, *values: Any, **columns: Any) -> int:
+    async def add_async(self, *values: Any, timeout: float | None = None, **columns: Any) -> int:
         """`add` in a thread of the loop's executor."""
-        call = functools.partial(self.add, *values, **columns)
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+        return await waiting.in_thread(functools.partial(self.add, *values, **columns), timeout)
 
-    async def add_batch_async(self, *values: Any, **columns: Any) -> Ids:
+    async def add_batch_async(
+        self, *values: Any, timeout: float | None = None, **columns: Any
+    ) -> Ids:
         """`add_batch` in a thread of the loop's executor."""
         call = functools.partial(self.add_batch, *values, **columns)
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+        return await waiting.in_thread(call, timeout)
 
     def clear(self) -> None:
         """Forget all rows. Row ids go on growing; columns, seed and counters stay."""
@@ -361,27 +370,40 @@ class ReplayBuffer(_core.Buffer):
 
     # ------------------------------------------------------------------- the slow side of hot calls
 
-    def _slow_add(self, /, *values: Any, priority: Any = None, **columns: Any) -> int:
+    def _slow_add(
+        self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
+    ) -> int:
         raws = None if priority is None else [priority]
-        return int(self._convert_and_write(values, columns, raws, batched=False)[0])
+        return int(self._convert_and_write(values, columns, raws, timeout, batched=False)[0])
 
-    def _slow_add_batch(self, /, *values: Any, priority: Any = None, **columns: Any) -> Ids:
-        return self._convert_and_write(values, columns, priority, batched=True)
+    def _slow_add_batch(
+        self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
+    ) -> Ids:
+        return self._convert_and_write(values, columns, priority, timeout, batched=True)
 
     def _slow_sample(
-        self, /, batch_size: int, *, out: Batch | None = None, beta: float | None = None
+        self,
+        /,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
     ) -> Batch:
         n = _count("batch_size", batch_size)
         self._check_open()
         if beta is not None:
             self._check_weighted()
+        seconds = waiting.seconds(timeout)
+        if self._schema is None and self._config.limited:
+            seconds = self._await_first_row(n, seconds)
         if self._schema is None:
             raise NotEnoughRows(f"cannot sample {n} rows: the buffer is empty")
         if out is not None:
             self._check_out(out, n)
         if n > 2**31 - 1:
             raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
-        return self._sample_prepared(n, out=out, beta=beta)
+        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
 
     def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
         self._check_weighted()
@@ -429,8 +451,36 @@ class ReplayBuffer(_core.Buffer):
         self._create(self._location, schema.core_columns(), options)
         self._schema = schema
 
+    def _idle_limiter(self) -> dict[str, Any] | None:
+        """What stats() says of the limiter before the first row."""
+        config = self._config
+        if not config.limited:
+            return None
+        return {
+            "min_size": max(1, config.min_size),
+            "samples_per_insert": config.samples_per_insert,
+            "tolerance": config.tolerance,
+            "balance": 0.0,
+            "waiting": 0,
+        }
+
+    def _await_first_row(self, n: int, limit: float) -> float:
+        """Waits for the row, of another thread, that settles the columns."""
+        missing = f"0 of {max(1, self._config.min_size)} rows are there (min_size)"
+        left = waiting.poll(
+            lambda: self._closed or self._schema is not None, limit, f"sample({n})", missing
+        )
+        self._check_open()
+        return left
+
     def _convert_and_write(
-        self, values: tuple[Any, ...], columns: dict[str, Any], priority: Any, *, batched: bool
+        self,
+        values: tuple[Any, ...],
+        columns: dict[str, Any],
+        priority: Any,
+        timeout: Any,
+        *,
+        batched: bool,
     ) -> Ids:
         """Adds rows, settling the schema if they are the first. Changes nothing when it raises."""
         self._check_open()
@@ -451,8 +501,8 @@ class ReplayBuffer(_core.Buffer):
             if self._schema is None:
                 self._use(schema)
         if self._schema is not schema:  # another thread's first row came first
-            return self._convert_and_write(values, columns, priority, batched=batched)
-        ids: Ids = self._write_rows(n, arrays, raws)
+            return self._convert_and_write(values, columns, priority, timeout, batched=batched)
+        ids: Ids = self._write_rows(n, arrays, raws, timeout)
         return ids
 
     def _raws(self, priority: Any, n: int) -> npt.NDArray[np.float32] | None:

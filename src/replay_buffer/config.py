@@ -58,7 +58,8 @@ class BufferConfig:
     min_size            rows that must be there before `sample` draws; until then it waits
     samples_per_insert  rows drawn for each row added: `sample` and `add` wait for each other.
                         None is no limit
-    tolerance           how far, in rows drawn, the two may drift apart
+    tolerance           how far, in rows drawn, the two may drift apart: at least half of what an
+                        `add` and a batch move together, (rows * samples_per_insert + batch) / 2
     durable             in files: a checksum for each row, so that after a power cut only whole
                         rows come back
     """
@@ -109,8 +110,19 @@ class BufferConfig:
             if ratio == 0:
                 raise InvalidArgument("samples_per_insert must be above 0; None is no limit")
             set_(self, "samples_per_insert", ratio)
+            if 2 * self.tolerance < ratio + 1:
+                raise InvalidArgument(
+                    f"tolerance must be at least {(ratio + 1) / 2:g} with samples_per_insert="
+                    f"{ratio:g}, not {self.tolerance:g}: add and sample could wait for each other "
+                    "for ever"
+                )
         if not isinstance(self.durable, bool):
             raise InvalidArgument(f"durable must be True or False, not {self.durable!r}")
+
+    @property
+    def limited(self) -> bool:
+        """Whether calls may have to wait."""
+        return self.min_size > 0 or self.samples_per_insert is not None
 
     @property
     def weighted(self) -> bool:

@@ -31,8 +31,8 @@ DTYPES = (
     "float32",
     "float64",
 )
-#: Keys of a batch, and a keyword of add, that a column cannot be called.
-RESERVED = ("indices", "weights", "priority")
+#: Keys of a batch, and keywords of add, that a column cannot be called.
+RESERVED = ("indices", "weights", "priority", "timeout")
 
 EMPTY_DICT = "a dict needs at least one column, this one is empty"
 

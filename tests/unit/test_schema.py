@@ -250,6 +250,7 @@ def test_a_column_takes_every_way_to_say_a_shape(shape: Any) -> None:
         lambda: Schema({"indices": Column()}),
         lambda: Schema({"weights": Column()}),
         lambda: Schema({"priority": Column()}),
+        lambda: Schema({"timeout": Column()}),
         lambda: Schema({"x" * 96: Column()}),
         lambda: buffer_of({f"c{k}": Column() for k in range(257)}),
         lambda: buffer_of({"a": Column((2**40, 2**40))}),

@@ -118,6 +118,7 @@ class Share {
   }
   ~Share() { give_back(); }
 
+  bool taken() const { return limiter_ != nullptr; }
   // The call did what it has the share for.
   void keep() {
     if (limiter_ != nullptr && want_ == Want::kAdd) limiter_->added();

@@ -6,6 +6,7 @@
 
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/share.h"
 
 namespace replay_buffer::python {
 namespace {
@@ -52,11 +53,17 @@ bool read_fields(const Handle& handle, PyObject* const* values, Sources& sources
   return true;
 }
 
-// The values of a call by field, and its priority; false when a field is left open or a keyword is
+// What a call says besides its values; null where it does not.
+struct Options {
+  PyObject* priority = nullptr;
+  PyObject* timeout = nullptr;
+};
+
+// The values of a call by field, and its options; false when a field is left open or a keyword is
 // not one of them. Keywords that Python code writes out are interned, so comparing pointers finds
 // them.
 bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nargs,
-                     PyObject* kwnames, PyObject** values, PyObject*& priority) {
+                     PyObject* kwnames, PyObject** values, Options& options) {
   const std::size_t fields = handle.fields.size();
   const auto given = static_cast<std::size_t>(nargs);
   if (!handle.buffer || given > fields) return false;
@@ -67,7 +74,11 @@ bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nar
   for (Py_ssize_t k = 0; k < keywords; ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     if (name == names.priority && handle.weighted()) {
-      priority = args[nargs + k];
+      options.priority = args[nargs + k];
+      continue;
+    }
+    if (name == names.timeout) {
+      options.timeout = args[nargs + k];
       continue;
     }
     std::size_t i = given;
@@ -92,8 +103,8 @@ bool read_priorities(PyObject* given, npy_intp n, std::vector<float>& raws) {
          });
 }
 
-void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
-              std::int64_t* ids) {
+void write_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
+                std::int64_t* ids) {
   const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes;
   if (!large && handle.buffer->try_add(n, sources.columns, raws, ids)) return;
   // A long copy, or another thread is adding: let the other Python threads run.
@@ -102,14 +113,30 @@ void add_rows(const Handle& handle, std::size_t n, const Sources& sources, const
   keep->add(n, sources.columns, raws, ids);
 }
 
+// False with an exception set. REQUIRES: the handle has a buffer.
+bool add_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
+              std::int64_t* ids, PyObject* timeout) {
+  if (timeout == nullptr && !handle.buffer->limiter().active()) [[likely]] {
+    write_rows(handle, n, sources, raws, ids);
+    return true;
+  }
+  const std::shared_ptr<Buffer> keep = handle.buffer;
+  Share share;
+  if (!take_share(handle, Want::kAdd, n, timeout, share)) return false;
+  write_rows(handle, n, sources, raws, ids);
+  share.keep();
+  return true;
+}
+
 }  // namespace
 
 PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) try {
   const Handle& handle = handle_of(self);
   PyObject* by_field[kMaxColumns];
-  PyObject* priority = nullptr;
+  Options options;
   const bool positional = all_positional(handle, nargs, kwnames);
-  if (positional || values_by_field(handle, args, nargs, kwnames, by_field, priority)) {
+  if (positional || values_by_field(handle, args, nargs, kwnames, by_field, options)) {
+    PyObject* const priority = options.priority;
     PyObject* const* values = positional ? args : by_field;
     Sources sources;
     Scratch scratch;
@@ -126,7 +153,8 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Looking up the keys of a dict can run Python code, which may close the buffer.
     if (good && read_fields(handle, values, sources, read_one) && handle.buffer) {
       std::int64_t id = 0;
-      add_rows(handle, 1, sources, priority != nullptr ? &raw : nullptr, &id);
+      const float* given = priority != nullptr ? &raw : nullptr;
+      if (!add_rows(handle, 1, sources, given, &id, options.timeout)) return nullptr;
       return PyLong_FromLongLong(id);
     }
   }
@@ -141,8 +169,9 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                        PyObject* kwnames) try {
   const Handle& handle = handle_of(self);
   PyObject* values[kMaxColumns];
-  PyObject* priority = nullptr;
-  if (values_by_field(handle, args, nargs, kwnames, values, priority)) {
+  Options options;
+  if (values_by_field(handle, args, nargs, kwnames, values, options)) {
+    PyObject* const priority = options.priority;
     Sources sources;
     npy_intp n = -1;
     bool good = read_fields(handle, values, sources, [&](PyObject* value, const ColumnType& type) {
@@ -155,8 +184,10 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       if (ids == nullptr) return nullptr;
       auto* out = static_cast<std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids)));
       try {
-        add_rows(handle, static_cast<std::size_t>(n), sources, raws.empty() ? nullptr : raws.data(),
-                 out);
+        if (!add_rows(handle, static_cast<std::size_t>(n), sources,
+                      raws.empty() ? nullptr : raws.data(), out, options.timeout)) {
+          Py_CLEAR(ids);
+        }
       } catch (...) {
         Py_DECREF(ids);
         throw;

@@ -37,6 +37,7 @@ struct Names {
   PyObject* out;
   PyObject* beta;
   PyObject* priority;
+  PyObject* timeout;
   PyObject* scheduled_beta;
   PyObject* slow_add;
   PyObject* slow_add_batch;

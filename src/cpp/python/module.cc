@@ -14,6 +14,7 @@
 #include "python/errors.h"
 #include "python/handle.h"
 #include "python/lifecycle.h"
+#include "python/share.h"
 #include "python/watch.h"
 
 namespace nb = nanobind;
@@ -49,6 +50,7 @@ void intern_names() {
   names.beta = PyUnicode_InternFromString("beta");
   names.scheduled_beta = PyUnicode_InternFromString("_scheduled_beta");
   names.priority = PyUnicode_InternFromString("priority");
+  names.timeout = PyUnicode_InternFromString("timeout");
   names.slow_add = PyUnicode_InternFromString("_slow_add");
   names.slow_add_batch = PyUnicode_InternFromString("_slow_add_batch");
   names.slow_sample = PyUnicode_InternFromString("_slow_sample");
@@ -62,16 +64,18 @@ PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, Py
 // clang-format off
 PyMethodDef hot_methods[] = {
     {"add", as_method(py_add), METH_FASTCALL | METH_KEYWORDS,
-     "add($self, /, *values, priority=None, **columns)\n--\n\n"
+     "add($self, /, *values, priority=None, timeout=None, **columns)\n--\n\n"
      "Add one row: one value per column, in the order of the schema, or by name. Returns its row id.\n\n"
-     "`priority` sets its raw priority (prioritized buffers); without it a row gets the largest so far."},
+     "`priority` sets its raw priority (prioritized buffers); without it a row gets the largest so far.\n"
+     "Where the rate limiter has it wait, `timeout` is how long, in seconds; then it raises Timeout."},
     {"add_batch", as_method(py_add_batch), METH_FASTCALL | METH_KEYWORDS,
-     "add_batch($self, /, *values, priority=None, **columns)\n--\n\n"
+     "add_batch($self, /, *values, priority=None, timeout=None, **columns)\n--\n\n"
      "Add n rows: like add(), with a leading dimension n. Returns an int64 array of row ids."},
     {"sample", as_method(py_sample), METH_FASTCALL | METH_KEYWORDS,
-     "sample($self, /, batch_size, *, out=None, beta=None)\n--\n\n"
+     "sample($self, /, batch_size, *, out=None, beta=None, timeout=None)\n--\n\n"
      "Draw a batch: a dict of arrays, one per column, `indices` (row ids) and, if prioritized, `weights`.\n\n"
-     "With `out` the arrays of an earlier batch are filled. `beta` takes the place of the config's."},
+     "With `out` the arrays of an earlier batch are filled. `beta` takes the place of the config's.\n"
+     "Where the rate limiter has it wait, `timeout` is how long, in seconds; then it raises Timeout."},
     {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
      "update_priorities($self, /, indices, td_errors)\n--\n\n"
      "Set the priorities of rows to the magnitude of their TD errors. Returns how many rows were still there.\n\n"
@@ -119,7 +123,7 @@ nb::object new_vector(npy_intp n, int numpy_type) {
 
 // Adds rows whose columns were brought into shape by the Python class: one array per column.
 nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::object>& arrays,
-                      const nb::object& raws) {
+                      const nb::object& raws, const nb::object& timeout) {
   Buffer& buffer = opened(handle);
   if (arrays.size() != handle.types.size()) {
     throw Error(ErrorCode::kInvalidArgument, "one array for each column is needed");
@@ -137,9 +141,12 @@ nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::ob
   nb::object ids = new_vector(n, NPY_INT64);
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
+    const auto count = static_cast<std::size_t>(n);
+    Share share;
+    if (!take_share(handle, Want::kAdd, count, timeout.ptr(), share)) throw nb::python_error();
     const MaybeRelease released(true);
-    keep->add(static_cast<std::size_t>(n), sources, priorities,
-              reinterpret_cast<std::int64_t*>(bytes_of(ids)));
+    keep->add(count, sources, priorities, reinterpret_cast<std::int64_t*>(bytes_of(ids)));
+    share.keep();
   }
   return ids;
 }
@@ -183,6 +190,26 @@ nb::object raw_priorities(const Handle& handle, const nb::object& ids) {
   return out;
 }
 
+// The state of the rate limiter; None where there is none.
+nb::object limiter_state(const Buffer& buffer) {
+  const Limiter& limiter = buffer.limiter();
+  if (!limiter.active()) return nb::none();
+  const Settings& s = buffer.layout().settings;
+  nb::dict d;
+  d["min_size"] = limiter.min_size();
+  d["samples_per_insert"] = limiter.has_ratio() ? nb::cast(s.samples_per_insert) : nb::none();
+  d["tolerance"] = s.tolerance;
+  d["balance"] = limiter.balance();
+  d["waiting"] = waiting_owners(buffer.ring(), buffer.owners()).size();
+  return d;
+}
+
+void release(Handle& handle) {
+  const std::shared_ptr<Buffer> last = std::move(handle.buffer);
+  handle.buffer.reset();
+  if (last && last->limiter().active()) last->limiter().wake();  // who waits shall see it
+}
+
 nb::dict counters(const Handle& handle) {
   const Buffer& buffer = opened(handle);
   const Layout& layout = buffer.layout();
@@ -200,6 +227,7 @@ nb::dict counters(const Handle& handle) {
   d["samples"] = c.draws.load(std::memory_order_relaxed);
   d["updates_applied"] = c.updates_applied.load(std::memory_order_relaxed);
   d["updates_stale"] = c.updates_stale.load(std::memory_order_relaxed);
+  d["limiter"] = limiter_state(buffer);
   return d;
 }
 
@@ -227,13 +255,13 @@ NB_MODULE(_core, m) {
   bind_lifecycle(m, handle);
   bind_watch(m, handle);
   handle.def(nb::init<>())
-      .def("_write_rows", &write_rows, nb::arg(), nb::arg(), nb::arg().none())
+      .def("_write_rows", &write_rows, nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def("_get_rows", &get_rows)
       .def("_latest_ids", &latest_ids)
       .def("_raw_priorities", &raw_priorities)
       .def("_counters", &counters)
       .def("_settled", [](const Handle& h) { return h.buffer != nullptr; })
-      .def("_release", [](Handle& h) { h.buffer.reset(); })
+      .def("_release", &release)
       .def("_clear",
            [](const Handle& h) {
              opened(h);

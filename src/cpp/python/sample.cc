@@ -4,6 +4,7 @@
 
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/share.h"
 
 namespace replay_buffer::python {
 namespace {
@@ -12,6 +13,7 @@ struct Request {
   PyObject* batch_size = nullptr;
   PyObject* out = nullptr;
   PyObject* beta = nullptr;
+  PyObject* timeout = nullptr;
 };
 
 // Takes the arguments apart; false when they are not what the fast path knows.
@@ -26,6 +28,8 @@ bool parse(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, Request& 
       request.out = value == Py_None ? nullptr : value;
     } else if (name == names.beta) {
       request.beta = value == Py_None ? nullptr : value;
+    } else if (name == names.timeout) {
+      request.timeout = value == Py_None ? nullptr : value;
     } else if (name == names.batch_size && request.batch_size == nullptr) {
       request.batch_size = value;
     } else {
@@ -162,6 +166,11 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(request.batch_size, &overflow);
   if (n <= 0 || n > INT32_MAX) return not_plain();
+  Share share;
+  if ((request.timeout != nullptr || buffer->limiter().active()) &&
+      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share)) {
+    return nullptr;
+  }
   float beta = 0;
   if (weighted) {
     const double b = beta_of(self, handle, request.beta);
@@ -185,6 +194,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   }
   if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
     Py_DECREF(result);
+    share.give_back();
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
@@ -192,6 +202,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     Py_DECREF(result);
     return nullptr;
   }
+  share.keep();
   return result;
 }
 

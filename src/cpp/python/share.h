@@ -1,0 +1,17 @@
+// What a call from Python waits for: its share of the rate limiter.
+#pragma once
+
+#include <cstddef>
+
+#include "core/limiter.h"
+#include "python/handle.h"
+
+namespace replay_buffer::python {
+
+// Takes the share of a call that draws or adds n rows, where there is a limiter. Waits without the
+// GIL, for `timeout` seconds (null or None: as long as it takes), serves signals meanwhile, and
+// ends when the handle is closed. False with an exception set; true with the handle still open.
+// REQUIRES: the caller keeps the buffer of the handle alive longer than the share.
+bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeout, Share& share);
+
+}  // namespace replay_buffer::python
