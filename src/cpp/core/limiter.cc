@@ -190,8 +190,9 @@ std::string Limiter::reason(Want want, std::size_t n) const {
       want == Want::kDraw ? std::ceil(static_cast<double>(short_by) / static_cast<double>(per_row_))
                           : std::ceil(to_rows(short_by));
   const Settings& s = ring_.settings();
-  return rows(static_cast<double>(counters_.rows_sampled.load(std::memory_order_relaxed))) +
-         " were drawn for " + std::to_string(ring_.rows_added()) +
+  const std::uint64_t drawn = counters_.rows_sampled.load(std::memory_order_relaxed);
+  return rows(static_cast<double>(drawn)) + (drawn == 1 ? " was" : " were") + " drawn for " +
+         std::to_string(ring_.rows_added()) +
          " added (samples_per_insert=" + number(s.samples_per_insert) +
          ", tolerance=" + number(s.tolerance) + "), " + number(missing) + " more must be " +
          (want == Want::kDraw ? "added" : "drawn") + " first";
