@@ -28,11 +28,6 @@ class FifoSampler final : public Sampler {
       : ring_(ring), blocks_(ring.segment->blocks()), times_(ring.settings().max_times_sampled) {}
 
   Mass draw(Random&, std::span<Pick> picks) override {
-    if (!ring_.segment->writable()) {
-      throw Error(ErrorCode::kReadOnly,
-                  ring_.segment->location().text() +
-                      " is open for reading only, and a draw from a queue is taken out of it");
-    }
     const std::lock_guard guard(lock_);
     const std::size_t there = available(picks.size());
     if (there < picks.size()) throw_short(picks.size(), there);

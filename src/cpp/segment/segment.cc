@@ -127,15 +127,27 @@ std::unique_ptr<Segment> Segment::create(const Location& location, const BufferC
   return segment;
 }
 
+// Whether nothing is at the location now that somebody has open.
+bool Segment::remove_stale(const Location& location) {
+  try {
+    return remove(location, true);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) return true;  // somebody else removed it
+    throw;
+  }
+}
+
 // Gives the file its path; from here on others can open it.
 void Segment::publish() {
-  try {
-    file_.link(location_.path());
-  } catch (const Error& error) {
-    const bool replace = error.code() == ErrorCode::kAlreadyExists &&
-                         location_.kind == Location::Kind::kShm && remove(location_, true);
-    if (!replace) throw;
-    file_.link(location_.path());
+  for (bool linked = false; !linked;) {
+    try {
+      file_.link(location_.path());
+      linked = true;
+    } catch (const Error& error) {
+      const bool replace = error.code() == ErrorCode::kAlreadyExists &&
+                           location_.kind == Location::Kind::kShm && remove_stale(location_);
+      if (!replace) throw;
+    }
   }
   REPLAY_CRASH_POINT("create.linked");
   if (location_.kind == Location::Kind::kFile) os::File::sync_directory(location_.path());

@@ -96,6 +96,7 @@ class Segment {
   void sync_header() const { sync(sizeof(Header)); }
 
  private:
+  static bool remove_stale(const Location& location);
   void publish();
   void sync(std::size_t bytes) const {
     if (location_.kind == Location::Kind::kFile) mapping_.sync(0, bytes);
