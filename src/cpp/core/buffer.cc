@@ -169,9 +169,14 @@ Owner& Buffer::owner() {
   return owners_.slot(me_);
 }
 
-void Buffer::mend_changes() {
-  owner();
-  recovery_.mend_changes(me_);
+// Who cannot take a place among the owners leaves it to others: a draw does not fail for that.
+void Buffer::try_mend_changes() {
+  try {
+    owner();
+    recovery_.mend_changes(me_);
+  } catch (const Error&) {
+    return;
+  }
 }
 
 UpdateResult Buffer::update(std::span<const std::int64_t> ids, std::span<const float> raws) {
@@ -212,7 +217,7 @@ void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   if (writable()) {
     ring_.counters().rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
     // Who draws comes by, now and then, what a learner left that was killed in an update.
-    if (draw.turn_ % kMendEvery == 0 && ring_.segment->file() != nullptr) mend_changes();
+    if (draw.turn_ % kMendEvery == 0 && ring_.segment->file() != nullptr) try_mend_changes();
   }
   read_ahead(draw.turn_, batch.rows);
 }

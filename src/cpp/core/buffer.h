@@ -127,7 +127,7 @@ class Buffer {
   void join();
   void rejoin();
   void recover_after_boot();
-  void mend_changes();
+  void try_mend_changes();
   void check_writable() const;
   Owner& owner();
   std::atomic<std::uint64_t>& draws() { return writable() ? ring_.counters().draws : own_draws_; }
