@@ -22,7 +22,9 @@ from .errors import (
     SystemFailure,
     Timeout,
 )
+from .pipeline import shared_memory_rl_pipeline
 from .schema import Column, Schema
+from .shared_array import SharedArray
 
 __all__ = [
     "AlreadyExists",
@@ -44,8 +46,10 @@ __all__ = [
     "RowGone",
     "Schema",
     "SchemaMismatch",
+    "SharedArray",
     "SharedCircularBuffer",
     "SystemFailure",
     "Timeout",
     "__version__",
+    "shared_memory_rl_pipeline",
 ]

@@ -130,8 +130,8 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "schema"},
-    {"inference"},
-    {"buffer", "circular", "sharing"},
+    {"inference", "shared_array"},
+    {"buffer", "circular", "pipeline", "sharing"},
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},
 ]

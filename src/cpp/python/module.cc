@@ -15,6 +15,7 @@
 #include "python/handle.h"
 #include "python/lifecycle.h"
 #include "python/share.h"
+#include "python/shared_array.h"
 #include "python/watch.h"
 
 namespace nb = nanobind;
@@ -250,6 +251,7 @@ NB_MODULE(_core, m) {
     }
   });
 
+  bind_shared_array(m);
   m.def("adopt_hot_methods", &adopt_hot_methods);
   nb::class_<Handle> handle(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable());
   bind_lifecycle(m, handle);
