@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,18 @@ class TestFile(Conformance):
         names = iter(range(1000))
         made: MakeBuffer = make_at(lambda: f"file:{tmp_path / f'{next(names)}.rb'}")
         return made
+
+
+class TestDurableFile(Conformance):
+    """A file that checks its rows: no other behaviour."""
+
+    @pytest.fixture
+    def make_buffer(self, make_at: Any, tmp_path: Path) -> MakeBuffer:
+        names = iter(range(1000))
+        make = make_at(lambda: f"file:{tmp_path / f'{next(names)}.rb'}")
+
+        def durable(config: BufferConfig, **columns: Any) -> ReplayBuffer:
+            made: ReplayBuffer = make(dataclasses.replace(config, durable=True), **columns)
+            return made
+
+        return durable
