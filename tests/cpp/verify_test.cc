@@ -150,7 +150,7 @@ TEST(Verify, ReportsRowsInTheWrongPlace) {
 
 TEST(Verify, ReportsCountsThatAreOff) {
   Damaged d;
-  d.buffer.ring().blocks.uncount(20, 1);
+  d.buffer.ring().blocks.set_fill(20, {1, 4, 3});
   d.expect("block 20 counts 3 committed rows and has 4");
   d.buffer.ring().blocks.set_fill(20, {1, 2, 4});
   d.expect("block 20 counts 2 rows of lap 1 and has 4");

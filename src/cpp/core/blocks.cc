@@ -1,6 +1,8 @@
 #include "core/blocks.h"
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "os/crash_point.h"
@@ -10,6 +12,8 @@ namespace replay_buffer {
 namespace {
 
 constexpr std::uint64_t kMostLaps = (std::uint64_t{1} << 32) - 2;
+// Milliseconds for which a claim waits for those who mend the last free blocks: one may be stopped.
+constexpr unsigned kMostWaits = 1000;
 
 }  // namespace
 
@@ -23,6 +27,8 @@ Blocks::Blocks(const Segment& segment)
 
 Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   std::size_t skipped = 0;
+  std::size_t mending = 0;  // of those skipped, held by somebody who mends them, not by a writer
+  unsigned waits = 0;
   for (;;) {
     std::uint64_t head = counters_.head.load(std::memory_order_acquire);
     const std::size_t b = head % count_;
@@ -49,7 +55,13 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
         return {sequence, b, lap, b * block_rows_, rows_in(b)};
       }
       if (reaper != nullptr && reaper->reap(b, word, me)) continue;
+      if (held.state == BlockState::kReaping) ++mending;
       if (++skipped > count_) {
+        if (mending != 0 && ++waits < kMostWaits) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          skipped = mending = 0;
+          continue;
+        }
         throw Error(ErrorCode::kBusy,
                     "all " + std::to_string(count_) +
                         " blocks of this buffer are held by live writers; "
@@ -99,23 +111,28 @@ void Blocks::begin_lap(std::size_t b, std::uint32_t lap) const {
   REPLAY_CRASH_POINT("claim.before");
   if (!remembered) older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
   REPLAY_CRASH_POINT("claim.taken");
-  // The lap changes and its count begins anew; what clear() takes away meanwhile is kept.
-  const Fill from{static_cast<std::uint16_t>(was.lap), was.written, 0};
-  fills_[b].fetch_add(Fill{static_cast<std::uint16_t>(lap), 0, 0}.pack() - from.pack(),
-                      std::memory_order_release);
+  set_fill(b, {static_cast<std::uint16_t>(lap), 0, was.committed});
 }
 
 void Blocks::seal(const Claim& claim) const {
   REPLAY_CRASH_POINT("seal.before");
   const BlockWord sealed{claim.lap, 0, 0, BlockState::kSealed};
-  blocks_[claim.block].word.store(sealed.pack(), std::memory_order_release);
+  // In one order with the writer's next look at the era, and with clear(), which begins an era and
+  // then looks at the block: one of the two sees the other.
+  blocks_[claim.block].word.store(sealed.pack(), std::memory_order_seq_cst);
 }
 
 std::size_t Blocks::live_rows() const {
+  // A block that is still at a lap of an era past counts nothing. Laps are compared by their low
+  // bits; long after the last clear() there is no such block.
+  const auto first = static_cast<std::uint16_t>(era() / count_ + 1);
+  const std::uint64_t laps = (head() - era()) / count_;
+  const bool compare = era() != 0 && laps < 0x7fff;
   std::size_t sum = 0;
   for (std::size_t b = 0; b < count_; ++b) {
-    const std::uint64_t committed = fills_[b].load(std::memory_order_relaxed) & Fill::kMost;
-    sum += committed <= block_rows_ ? committed : 0;  // below zero for a moment during clear()
+    const Fill fill = Fill::unpack(fills_[b].load(std::memory_order_relaxed));
+    if (compare && static_cast<std::uint16_t>(fill.lap - first) >= 0x8000) continue;
+    sum += fill.committed <= block_rows_ ? fill.committed : 0;  // more: the segment is damaged
   }
   return sum;
 }
@@ -141,7 +158,7 @@ std::uint64_t Blocks::begin_era() const {
   for (;;) {
     const std::uint64_t era = (head + count_ - 1) / count_ * count_;
     if (counters_.head.compare_exchange_weak(head, era, std::memory_order_acq_rel)) {
-      counters_.era.store(era, std::memory_order_release);
+      counters_.era.store(era, std::memory_order_seq_cst);
       return era;
     }
   }

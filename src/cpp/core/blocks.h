@@ -26,6 +26,10 @@ class Reaper {
   // Whether the block whose word was `seen` may have changed: mended, or somebody else was faster.
   // False when its owner is alive.
   virtual bool reap(std::size_t block, std::uint64_t seen, Identity me) const = 0;
+  // Drops the rows of eras past from a block that the caller holds at `lap`; from one that it has
+  // just sealed, unless somebody else has it by now.
+  virtual void renew(std::size_t block, std::uint32_t lap) const = 0;
+  virtual void renew_sealed(std::size_t block, Identity me) const = 0;
 };
 
 // A block held open by one writer.
@@ -62,18 +66,14 @@ class Blocks {
   // Slots [0, n) that may hold a committed row. Exact with one writer that never lapped.
   std::size_t used_slots() const;
 
-  // How full a block is. Rows are counted by the holder and uncounted by clear(), both by adding,
-  // so that neither loses what the other did.
+  // How full a block is. Only its holder counts.
   Fill fill(std::size_t block) const {
     return Fill::unpack(fills_[block].load(std::memory_order_acquire));
   }
   void count(std::size_t block, std::uint32_t written, std::uint32_t committed) const {
-    fills_[block].fetch_add(Fill{0, written, committed}.pack(), std::memory_order_release);
+    const std::uint64_t was = fills_[block].load(std::memory_order_relaxed);
+    fills_[block].store(was + Fill{0, written, committed}.pack(), std::memory_order_release);
   }
-  void uncount(std::size_t block, std::uint32_t committed) const {
-    fills_[block].fetch_sub(committed, std::memory_order_release);
-  }
-  // For a holder that knows better, when nobody else can be at work on the block.
   void set_fill(std::size_t block, Fill fill) const {
     fills_[block].store(fill.pack(), std::memory_order_release);
   }
@@ -104,6 +104,20 @@ class Blocks {
   }
   std::uint64_t head() const { return counters_.head.load(std::memory_order_acquire); }
   std::uint64_t era() const { return counters_.era.load(std::memory_order_acquire); }
+  // The same in one order with seal().
+  std::uint64_t era_after_seal() const { return counters_.era.load(std::memory_order_seq_cst); }
+  // Rows with smaller ids are gone, whatever their words say: they are of an era past, in a block
+  // whose writer has not come by yet.
+  std::uint64_t oldest_id() const {
+    const std::uint64_t at = era();
+    return at == 0 ? 0 : at / count_ * capacity_;
+  }
+  // Whether a row with this word is there.
+  bool live(std::uint64_t word) const { return row_committed(word) && row_id(word) >= oldest_id(); }
+  // Whether the block, which the caller holds, was last claimed in an era past.
+  bool outdated(std::size_t block) const {
+    return blocks_[block].before.load(std::memory_order_relaxed) >> 32 < era() / count_ + 1;
+  }
 
   // Starts a new era: the next claim is block 0 of a later lap. Returns the new era.
   std::uint64_t begin_era() const;

@@ -246,7 +246,7 @@ void Buffer::include_newest(std::span<Pick> picks) const {
 }
 
 bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
-  const std::uint64_t word = wanted_word(pick);
+  const std::uint64_t word = wanted_word(pick, ring_.blocks.oldest_id());
   if (word == 0) return false;
   if (!ring_.rows.read(pick.slot, word, batch.columns, at, batch.step)) return false;
   if (!same_mass(pick)) return false;
@@ -273,9 +273,9 @@ void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_
 }
 
 // A row as the pick wants it: its word when it is committed and the right one, else 0.
-std::uint64_t Buffer::wanted_word(const Pick& pick) const {
+std::uint64_t Buffer::wanted_word(const Pick& pick, std::uint64_t oldest) const {
   const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
-  if (!row_committed(word)) return 0;
+  if (!row_committed(word) || row_id(word) < oldest) return 0;
   if (pick.lap == Pick::kAny || pick.lap == Pick::kByMass) return word;
   return row_id(word) == (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot ? word
                                                                                            : 0;
@@ -290,11 +290,12 @@ bool Buffer::same_mass(const Pick& pick) const {
 // Up to Rows::kGather picks, to places from `at` on: all words, all cells, all words again.
 void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at) {
   const Rows& rows = ring_.rows;
+  const std::uint64_t oldest = ring_.blocks.oldest_id();
   std::uint64_t slots[Rows::kGather];
   std::uint64_t words[Rows::kGather];
   const std::size_t n = picks.size();
   for (std::size_t i = 0; i < n; ++i) slots[i] = picks[i].slot;
-  for (std::size_t i = 0; i < n; ++i) words[i] = wanted_word(picks[i]);
+  for (std::size_t i = 0; i < n; ++i) words[i] = wanted_word(picks[i], oldest);
   rows.gather(slots, n, batch.columns, at, batch.step);
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
   for (std::size_t i = 0; i < n; ++i) {
@@ -361,6 +362,7 @@ void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* we
 
 std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,
                         std::uint8_t* gone) const {
+  const std::uint64_t oldest = ring_.blocks.oldest_id();
   std::size_t missing = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     bool found = false;
@@ -368,7 +370,8 @@ std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* col
       const auto id = static_cast<std::uint64_t>(ids[i]);
       const std::uint64_t slot = id % ring_.rows.capacity();
       const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_acquire);
-      found = row_committed(word) && row_id(word) == id && ring_.rows.read(slot, word, columns, i);
+      found = row_committed(word) && row_id(word) == id && id >= oldest &&
+              ring_.rows.read(slot, word, columns, i);
     }
     if (gone != nullptr) gone[i] = found ? 0 : 1;
     missing += found ? 0 : 1;
@@ -390,36 +393,13 @@ void Buffer::clear() {
   const std::lock_guard guard(lock_);
   writer_.close();
   ring_.blocks.begin_era();
+  // A block that a writer has open is left to it: its rows are gone for every reader, and the
+  // writer takes them out when it comes by.
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
-    if (ring_.blocks.fill(b).lap == 0) continue;  // never claimed
-    const std::size_t first = b * ring_.blocks.block_rows();
-    const std::size_t end = first + ring_.blocks.rows_in(b);
-    const bool free = recovery_.alter(b, me_, [&] {
-      for (std::size_t slot = first; slot < end; ++slot) forget(slot);
-    });
-    if (free) continue;
-    // A writer is at work in it: row by row, counted as they go.
-    for (std::size_t slot = first; slot < end; ++slot) {
-      if (forget(slot)) ring_.blocks.uncount(b, 1);
-    }
-    if (ring_.priorities) ring_.priorities->tree().refresh_range(first, end - first);
+    recovery_.alter(b, me_);
+    REPLAY_CRASH_POINT("clear.block");
   }
   if (limiter_.active()) limiter_.cleared();
-}
-
-// Takes a committed row out of the ring; false when there is none.
-bool Buffer::forget(std::size_t slot) const {
-  std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
-  std::uint64_t seen = word.load(std::memory_order_relaxed);
-  if (!row_committed(seen) ||
-      !word.compare_exchange_strong(seen, row_word(row_id(seen), RowState::kEmpty),
-                                    std::memory_order_acq_rel)) {
-    return false;
-  }
-  REPLAY_CRASH_POINT("clear.row");
-  const auto lap = static_cast<std::uint32_t>(row_id(seen) / capacity() + 1);
-  if (ring_.priorities) ring_.priorities->drop(slot, lap);
-  return true;
 }
 
 }  // namespace replay_buffer

@@ -138,10 +138,9 @@ class Buffer {
   void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
   void copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at);
   void copy_one(Random& random, Pick& pick, const Batch& batch, std::size_t at);
-  std::uint64_t wanted_word(const Pick& pick) const;
+  std::uint64_t wanted_word(const Pick& pick, std::uint64_t oldest) const;
   bool same_mass(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
-  bool forget(std::size_t slot) const;
   void choose(Draw& draw, std::uint64_t turn) const;
   void read_ahead(std::uint64_t turn, std::size_t rows);
   void include_newest(std::span<Pick> picks) const;

@@ -8,7 +8,7 @@ namespace {
 // 0 for a row that is not committed, and for one whose id belongs to no lap of this slot.
 std::uint32_t committed_lap(const Ring& ring, std::size_t slot) {
   const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
-  if (!row_committed(word)) return 0;
+  if (!ring.blocks.live(word)) return 0;
   const std::uint64_t before = row_id(word) / ring.rows.capacity();
   if (before * ring.rows.capacity() + slot != row_id(word)) return 0;
   return before < 0xffffffff ? static_cast<std::uint32_t>(before + 1) : 0;

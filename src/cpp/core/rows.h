@@ -97,9 +97,8 @@ class Rows {
   std::uint64_t write(std::size_t slot, std::uint64_t id, const std::byte* const* columns,
                       std::size_t at) const {
     std::atomic<std::uint64_t>& w = word(slot);
-    // An exchange: clear() may be taking the old row out, and only one of the two may count it.
-    const std::uint64_t before =
-        w.exchange(row_word(id, RowState::kWriting), std::memory_order_relaxed);
+    const std::uint64_t before = w.load(std::memory_order_relaxed);
+    w.store(row_word(id, RowState::kWriting), std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);  // pairs with the fence in read()
     REPLAY_CRASH_POINT("row.writing");
     for (std::size_t c = 0; c < columns_; ++c) {

@@ -115,7 +115,7 @@ class RankSampler final : public Sampler {
     order.rows.clear();
     const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
-      if (!row_committed(ring_.rows.word(slot).load(std::memory_order_relaxed))) continue;
+      if (!ring_.blocks.live(ring_.rows.word(slot).load(std::memory_order_relaxed))) continue;
       order.rows.push_back({std::bit_cast<std::uint32_t>(priorities_.of(slot).raw + 0.0F), slot});
     }
     sort_by_key(order.rows);

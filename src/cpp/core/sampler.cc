@@ -43,7 +43,7 @@ bool draw_by_count(const Ring& ring, Random& random, Pick& pick) {
     }
     const std::size_t first = b * blocks.block_rows();
     for (std::size_t slot = first; slot < first + blocks.rows_in(b); ++slot) {
-      if (!row_committed(ring.rows.word(slot).load(std::memory_order_relaxed))) continue;
+      if (!blocks.live(ring.rows.word(slot).load(std::memory_order_relaxed))) continue;
       if (rank-- == 0) {
         pick = {slot, Pick::kAny, pick.mass};
         return true;
@@ -62,7 +62,7 @@ bool draw_by_scan(const Ring& ring, Random& random, Pick& pick) {
   for (std::size_t i = 0; i < capacity; ++i) {
     const std::size_t slot = from + i < capacity ? from + i : from + i - capacity;
     const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
-    if (row_committed(word)) {
+    if (blocks.live(word)) {
       // The queue gives out what it took: there it is the sampler that goes on.
       if (ring.settings().strategy != static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {
         pick = {slot, Pick::kAny, 1};

@@ -126,7 +126,7 @@ bool Store::end_read(std::int64_t id) const {
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
   const std::uint64_t word =
       rows.word(static_cast<std::uint64_t>(id) % rows.capacity()).load(std::memory_order_acquire);
-  return row_committed(word) && row_id(word) == static_cast<std::uint64_t>(id);
+  return buffer_->ring().blocks.live(word) && row_id(word) == static_cast<std::uint64_t>(id);
 }
 
 std::size_t Store::latest(std::size_t n, std::int64_t* ids) const {

@@ -71,6 +71,9 @@ void Writer::claim() {
   claim_ = ring_.blocks.claim(me_, reaper_);
   cursor_ = 0;
   open_ = true;
+  if (era_ != 0 && reaper_ != nullptr && ring_.blocks.outdated(claim_.block)) {
+    reaper_->renew(claim_.block, claim_.lap);
+  }
 }
 
 void Writer::resume() {
@@ -87,6 +90,10 @@ void Writer::close() {
   if (!open_) return;
   open_ = false;
   ring_.blocks.seal(claim_);
+  // clear() left this block to us.
+  if (ring_.blocks.era_after_seal() != era_ && reaper_ != nullptr) {
+    reaper_->renew_sealed(claim_.block, me_);
+  }
 }
 
 }  // namespace replay_buffer

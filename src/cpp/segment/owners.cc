@@ -50,15 +50,16 @@ Identity Owners::join() const {
     }
     REPLAY_CRASH_POINT("attach.slot");
     const os::ProcessIdentity me = os::self();
-    // The epoch first: from here on what `before` held belongs to nobody alive, and whoever reads
-    // the rest of the slot looks at the epoch again.
-    const std::uint64_t last = owner.activity.load(std::memory_order_acquire);
-    const std::uint64_t epoch = epoch_of(last) + 1U;
-    owner.activity.store((epoch << 32) | (calls_of(last) != 0 ? 1 : 0), std::memory_order_release);
     owner.waits.store(0, std::memory_order_relaxed);
     owner.start_time.store(me.start_time, std::memory_order_relaxed);
     owner.pid_namespace.store(me.pid_namespace, std::memory_order_relaxed);
     owner.pid.store(me.pid, std::memory_order_release);
+    REPLAY_CRASH_POINT("attach.named");
+    // The epoch last: an identity with the new one always finds the new process. With it, what the
+    // last owner held belongs to nobody alive.
+    const std::uint64_t last = owner.activity.load(std::memory_order_acquire);
+    const std::uint64_t epoch = epoch_of(last) + 1U;
+    owner.activity.store((epoch << 32) | (calls_of(last) != 0 ? 1 : 0), std::memory_order_release);
     return identity_of(i);
   }
   throw Error(ErrorCode::kBusy, "all " + std::to_string(kOwnerCount) +
