@@ -44,8 +44,19 @@ def learner(buffer: ReplayBuffer, rows: Workload) -> Callable[[], object]:
     return learn
 
 
+def idler(buffer: ReplayBuffer, rows: Workload) -> Callable[[], object]:
+    """Shares nothing with anybody: what more processes of this machine can give at all."""
+    private = buffer.capacity, rows.row_bytes
+    return lambda: hash(private)
+
+
 #: What a process can do, and the rows of a call.
-ROLES = {"writer": (writer, 1), "batch writer": (batch_writer, 64), "learner": (learner, BATCH)}
+ROLES = {
+    "writer": (writer, 1),
+    "batch writer": (batch_writer, 64),
+    "learner": (learner, BATCH),
+    "idler": (idler, 1),
+}
 
 
 class Crowd:

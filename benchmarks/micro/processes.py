@@ -2,8 +2,9 @@
 
 Calls: the same on buffers of one million rows in each location, taken in turns; the target is 10 %
 above private memory. Crowds: one, two and four processes writing or learning, or both; the target
-is 1.6 times the rows of one for two that write. `open`: the target is a millisecond. Observations
-of 8 float32. Writes `processes.json` and `processes.png` to `out/bench`.
+is 1.6 times the rows of one for two that write; idlers, which share nothing, show what the machine
+has to give. `open`: the target is a millisecond. Observations of 8 float32. Writes `processes.json`
+and `processes.png` to `out/bench`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ MOST_ABOVE_HEAP = 1.10
 LEAST_OF_TWO_WRITERS = 1.6
 MOST_OPEN_US = 1000.0
 CROWDS: dict[str, tuple[str, ...]] = {
+    "1 idler": ("idler",),
+    "2 idlers": ("idler",) * 2,
+    "4 idlers": ("idler",) * 4,
     "1 writer": ("writer",),
     "2 writers": ("writer",) * 2,
     "4 writers": ("writer",) * 4,
@@ -54,6 +58,7 @@ CROWDS: dict[str, tuple[str, ...]] = {
     "1 writer, 1 learner": ("writer", "learner"),
     "2 writers, 2 learners": ("writer", "writer", "learner", "learner"),
 }
+DOES = {"added": ("writer", "batch writer"), "sampled": ("learner",), "called": ("idler",)}
 CPU = " a second of processors"
 Rates = dict[str, dict[str, float]]  # by crowd: rows a second, added and sampled, also by CPU time
 
@@ -117,11 +122,9 @@ def time_crowds(
             for name, roles in CROWDS.items():
                 rates = crowd.rates(roles, seconds)
                 best = found.setdefault(name, {})
-                for what, is_writer in (("added", True), ("sampled", False)):
+                for what, roles_of_it in DOES.items():
                     own = [
-                        rate
-                        for rate, role in zip(rates, roles, strict=True)
-                        if role.endswith("writer") == is_writer
+                        rate for rate, role in zip(rates, roles, strict=True) if role in roles_of_it
                     ]
                     if own:
                         keep_most(best, what, sum(rate for rate, _ in own))
@@ -176,11 +179,10 @@ def show_crowds(strategy: str, rates: Rates) -> None:
     print(f"\n{strategy}, thousands of rows a second; x one process, in time (and of processors)")
     for crowd, entry in rates.items():
         parts = []
-        for what in ("added", "sampled"):
+        for what in DOES:
             if what not in entry:
                 continue
-            role = "batch writer" if "batch" in crowd else "writer"
-            alone = rates["1 learner" if what == "sampled" else f"1 {role}"]
+            alone = rates[f"1 {'batch writer' if 'batch' in crowd else DOES[what][0]}"]
             times, cpu = entry[what] / alone[what], entry[what + CPU] / alone[what + CPU]
             target = crowd in ("2 writers", "2 batch writers")
             word = f" {verdict(times >= LEAST_OF_TWO_WRITERS)}" if target else ""
@@ -216,7 +218,7 @@ def draw(times: dict[str, Times], rates: dict[str, Rates], path: Path) -> None:
     axes[0].set_ylabel("time, in multiples of private memory (best)")
     axes[0].legend()
     for strategy, by in rates.items():
-        for role, what in (("writer", "added"), ("batch writer", "added"), ("learner", "sampled")):
+        for role, what in [(role, what) for what, roles in DOES.items() for role in roles]:
             crowds = [(1, f"1 {role}"), (2, f"2 {role}s"), (4, f"4 {role}s")]
             axes[1].plot(
                 [n for n, _ in crowds],
