@@ -14,6 +14,7 @@ test:  ## everything: C++ tests, the same under ASan+UBSan and TSan, Python test
 	scripts/test_cpp.sh build/cpp
 	scripts/test_cpp.sh build/asan address,undefined
 	scripts/test_cpp.sh build/tsan thread
+	scripts/test_crash.sh
 	scripts/check_macos.sh
 	scripts/test_python.sh
 

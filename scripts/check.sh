@@ -10,7 +10,7 @@ step $bin/ruff check .
 step $bin/ruff format --check .
 step $bin/mypy --strict
 
-mapfile -t files < <(find include src/cpp tests/cpp benchmarks/micro -name '*.h' -o -name '*.cc' | sort)
+mapfile -t files < <(find include src/cpp tests/cpp tests/crash benchmarks/micro -name '*.h' -o -name '*.cc' | sort)
 step $bin/clang-format --dry-run --Werror "${files[@]}"
 
 cmake -S . -B build/tidy -G Ninja --log-level=WARNING -DREPLAY_BUILD_PYTHON=ON \

@@ -158,7 +158,9 @@ std::uint64_t Blocks::begin_era() const {
   for (;;) {
     const std::uint64_t era = (head + count_ - 1) / count_ * count_;
     if (counters_.head.compare_exchange_weak(head, era, std::memory_order_acq_rel)) {
+      REPLAY_CRASH_POINT("clear.head");
       counters_.era.store(era, std::memory_order_seq_cst);
+      REPLAY_CRASH_POINT("clear.era");
       return era;
     }
   }

@@ -49,8 +49,9 @@ Buffer::~Buffer() {
   writer_.close();
   try {
     owners_.leave(me_);  // refused when somebody closed the file's descriptor
+    REPLAY_CRASH_POINT("close.left");
     // The last one to close a file leaves it whole on the disk, and says so there.
-    if (ring_.segment->try_alone()) {
+    if (ring_.segment->location().kind == Location::Kind::kFile && ring_.segment->try_alone()) {
       ring_.segment->sync();
       ring_.counters().boot.store(0, std::memory_order_release);
       ring_.segment->sync();
@@ -108,13 +109,15 @@ void Buffer::recover_after_boot() {
 
 void Buffer::check_writable() const {
   if (!writable()) {
-    throw Error(ErrorCode::kReadOnly, ring_.segment->location().text() + " is open for reading only");
+    throw Error(ErrorCode::kReadOnly,
+                ring_.segment->location().text() + " is open for reading only");
   }
 }
 
 void Buffer::append(std::size_t n, const std::byte* const* columns, const float* raws,
                     std::int64_t* ids) {
-  if (generation_ != os::fork_generation()) [[unlikely]] rejoin();
+  if (generation_ != os::fork_generation()) [[unlikely]]
+    rejoin();
   writer_.append(n, columns, raws, ids);
 }
 
@@ -205,8 +208,8 @@ void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   if (sampler_->writes()) check_writable();
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
-  if (!draw.begun_ || !draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1,
-                                                       std::memory_order_relaxed)) {
+  if (!draw.begun_ ||
+      !draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1, std::memory_order_relaxed)) {
     choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
     prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
   }

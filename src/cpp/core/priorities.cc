@@ -105,12 +105,14 @@ void Priorities::retire(std::size_t slot) const {
   const std::uint32_t lap = of(slot).lap;
   if (lap == 0 || lap == kGone) return;
   words_[slot].store(PriorityWord{0, kGone}.pack(), std::memory_order_relaxed);
+  REPLAY_CRASH_POINT("row.retiring");
   tree_.store_relaxed(slot, 0);
 }
 
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   raise_max(raw);
   words_[slot].store(PriorityWord{raw, lap}.pack(), std::memory_order_seq_cst);
+  REPLAY_CRASH_POINT("row.prioritized");
   refresh_leaf(slot);
 }
 
@@ -209,7 +211,10 @@ void Priorities::set_alpha(float alpha) const {
 
 void Priorities::refresh_all() const {
   for (std::size_t slot = 0; slot < capacity_; ++slot) {
-    if (of(slot).lap != 0) refresh_leaf(slot);
+    const PriorityWord word = of(slot);
+    if (word.lap == 0) continue;
+    if (word.lap != kGone) raise_max(word.raw);  // an update may have died before it did
+    refresh_leaf(slot);
   }
   REPLAY_CRASH_POINT("refresh.leaves");
   tree_.refresh_all();

@@ -74,6 +74,7 @@ void Recovery::mend_block(std::size_t block, std::uint32_t lap) const {
     if (ring_.priorities)
       ring_.priorities->mend(slot, rows.word(slot).load(std::memory_order_relaxed));
   }
+  REPLAY_CRASH_POINT("reap.rows");
   recount(block, lap);
   REPLAY_CRASH_POINT("reap.counted");
   if (ring_.priorities) ring_.priorities->tree().refresh_range(first, end - first);

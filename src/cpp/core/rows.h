@@ -107,6 +107,7 @@ class Rows {
       REPLAY_CRASH_POINT("row.cell");
     }
     if (checks_ != nullptr) checks_[slot].store(check(slot, id), std::memory_order_relaxed);
+    REPLAY_CRASH_POINT("row.copied");
     w.store(row_word(id, RowState::kCommitted), std::memory_order_release);
     return before;
   }

@@ -9,6 +9,7 @@
 
 #include "core/recent.h"
 #include "core/sampler.h"
+#include "os/crash_point.h"
 #include "os/thread_lock.h"
 #include "replay_buffer/error.h"
 
@@ -215,6 +216,7 @@ class FifoSampler final : public Sampler {
       if (n == 0) return 0;
       const std::uint64_t next = (std::uint64_t{lap} << 32) | (span.first + n);
       if (!taken->compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
+      REPLAY_CRASH_POINT("sample.taken");
       const std::size_t first_slot =
           sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
       for (std::size_t i = 0; i < n; ++i)

@@ -155,6 +155,9 @@ class Look {
     } else if (id / capacity_ + 1 > held.lap) {
       report("slot ", slot, " holds row ", id, " of lap ", id / capacity_ + 1,
              ", and its block is at lap ", held.lap);
+    } else if (state == RowState::kCommitted && held.state == BlockState::kSealed &&
+               id / capacity_ < ring_.blocks.era() / ring_.blocks.block_count()) {
+      report("row ", id, " was cleared and is still there");
     } else if (state == RowState::kWriting && held.state != BlockState::kOpen) {
       report("row ", id, " is being written in a block that is not open");
     } else if (state == RowState::kCommitted && ring_.layout().durable() &&

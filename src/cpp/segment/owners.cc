@@ -60,6 +60,7 @@ Identity Owners::join() const {
     const std::uint64_t last = owner.activity.load(std::memory_order_acquire);
     const std::uint64_t epoch = epoch_of(last) + 1U;
     owner.activity.store((epoch << 32) | (calls_of(last) != 0 ? 1 : 0), std::memory_order_release);
+    REPLAY_CRASH_POINT("attach.epoch");
     return identity_of(i);
   }
   throw Error(ErrorCode::kBusy, "all " + std::to_string(kOwnerCount) +

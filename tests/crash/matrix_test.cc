@@ -1,0 +1,388 @@
+// The crash matrix: every operation, killed and stopped at every point it passes, at every hit of
+// that point up to a limit. See docs/internals/failure-modes.md for what has to hold.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "world.h"
+
+namespace replay_buffer::crash_tests {
+namespace {
+
+using testing::config_of;
+
+struct Operation {
+  std::string name;
+  BufferConfig config;
+  // By the survivor, before the child starts. By default one and a half laps are there, and the
+  // survivor holds a block.
+  std::function<void(World&)> prepare;
+  // By the child, after the points were armed: with the buffer open, or else without.
+  std::function<void(World&, Participant&)> run;
+  std::function<void(World&, Witness&)> run_alone = {};
+  bool alone = false;  // others have to wait while it is stopped
+};
+
+void fill(World& world) {
+  world.create();
+  world.me->add(world.config.capacity + world.config.capacity / 2 + 1, world.prioritized());
+  world.promise(*world.me);
+}
+void fill_and_release(World& world) {
+  fill(world);
+  world.me->buffer.release();
+}
+
+BufferConfig uniform() { return config_of(32, SamplingStrategy::kUniform, 4); }
+BufferConfig prioritized(std::uint64_t capacity = 32) {
+  BufferConfig config = config_of(capacity, SamplingStrategy::kPrioritized, 4);
+  config.weights = WeightScale::kGlobalMax;
+  return config;
+}
+BufferConfig tall() { return prioritized(300); }  // three levels of inner nodes
+BufferConfig fifo() { return config_of(32, SamplingStrategy::kFifo, 4); }
+BufferConfig durable() {
+  BufferConfig config = prioritized();
+  config.durable = true;
+  return config;
+}
+
+std::vector<Operation> writing() {
+  std::vector<Operation> all;
+  const auto each = [&](const std::string& name, std::vector<BufferConfig> configs,
+                        std::function<void(World&, Participant&)> run) {
+    for (const BufferConfig& config : configs) {
+      const std::string kind = config.capacity > 256                           ? " tall"
+                               : config.durable                                ? " durable"
+                               : config.strategy == SamplingStrategy::kUniform ? " uniform"
+                               : config.strategy == SamplingStrategy::kFifo    ? " fifo"
+                                                                               : " prioritized";
+      all.push_back({name + kind, config, fill, run});
+    }
+  };
+  each("add", {uniform(), prioritized(), tall(), durable(), fifo()},
+       [](World&, Participant& child) { child.add(1); });
+  each("add many", {uniform(), prioritized(), tall(), durable(), fifo()},
+       [](World&, Participant& child) {
+         for (int call = 0; call < 6; ++call) child.add(9);
+       });
+  each("add with priorities", {prioritized(), tall(), durable()},
+       [](World&, Participant& child) { child.add(11, true); });
+  each("close", {uniform(), prioritized()}, [](World&, Participant& child) {
+    child.add(2);
+    child.buffer.release();
+    child.add(1);
+  });
+  return all;
+}
+
+std::vector<Operation> changing() {
+  std::vector<Operation> all;
+  for (const BufferConfig& config : {prioritized(), tall()}) {
+    const std::string kind = config.capacity > 256 ? " tall" : " prioritized";
+    all.push_back(
+        {"update" + kind, config, fill, [](World&, Participant& child) { child.update(20); }});
+    all.push_back({"alpha" + kind, config, fill,
+                   [](World&, Participant& child) { child.buffer.set_alpha(0.9F); }});
+  }
+  for (const BufferConfig& config : {uniform(), prioritized(), fifo()}) {
+    for (const bool held : {true, false}) {
+      all.push_back({held ? "clear a held block" : "clear", config, held ? fill : fill_and_release,
+                     [](World&, Participant& child) {
+                       child.buffer.clear();
+                       child.add(2);
+                     }});
+    }
+  }
+  all.push_back({"sample fifo", fifo(), fill, [](World&, Participant& child) {
+                   testing::NumberedRows out(child.buffer.layout().schema, 6);
+                   std::int64_t ids[6];
+                   try {
+                     for (int batch = 0; batch < 3; ++batch)
+                       child.buffer.sample({6, out.out(), ids, nullptr}, 0);
+                   } catch (const Error& error) {
+                     // Stopped, it may find that others have emptied the queue.
+                     if (error.code() != ErrorCode::kNotEnoughRows) throw;
+                   }
+                 }});
+  return all;
+}
+
+// Owners that were killed are there: one in a row, one in an update, one while clearing.
+void leave_victims(const World& world) {
+  leave_dead(world.where, "row.cell", [](Participant& victim) { victim.add(3); });
+  if (world.prioritized()) {
+    leave_dead(world.where, "update.words", [](Participant& victim) { victim.update(10); });
+    leave_dead(world.where, "row.prioritized", [](Participant& victim) { victim.add(5); });
+  }
+  leave_dead(world.where, "clear.head", [](Participant& victim) { victim.buffer.clear(); });
+}
+
+std::vector<Operation> mending() {
+  std::vector<Operation> all;
+  for (const BufferConfig& config : {uniform(), prioritized(), tall()}) {
+    const std::string kind = config.capacity > 256                           ? " tall"
+                             : config.strategy == SamplingStrategy::kUniform ? " uniform"
+                                                                             : " prioritized";
+    // By one that opens the buffer.
+    all.push_back({"open beside the dead" + kind,
+                   config,
+                   [](World& world) {
+                     fill(world);
+                     leave_victims(world);
+                   },
+                   {},
+                   [](World& world, Witness& witness) {
+                     Participant child(world.open(), 2, &witness);
+                     child.add(2);
+                   }});
+    // By one that has it open, and comes by their block.
+    all.push_back({"reap" + kind, config, fill,
+                   [](World& world, Participant& child) { child.add(2 * world.config.capacity); }});
+    all.push_back({"open" + kind, config, fill, {}, [](World& world, Witness& witness) {
+                     Participant child(world.open(), 2, &witness);
+                     child.add(1);
+                   }});
+    all.push_back({"create" + kind,
+                   config,
+                   [](World&) {},
+                   {},
+                   [](World& world, Witness& witness) {
+                     Participant child(
+                         Segment::create(world.where, world.config, testing::small_schema()), 2,
+                         &witness);
+                     child.add(2);
+                   }});
+  }
+  return all;
+}
+
+// A file that was open when the machine went down, with a row torn and one half written.
+void power_cut(World& world) {
+  fill(world);
+  world.me.reset();
+  const Ring ring(Segment::open(world.where, os::Access::kReadWrite));
+  *ring.rows.cell(1, 5) ^= std::byte{1};
+  world.lose(static_cast<std::int64_t>(row_id(ring.rows.word(5).load())));
+  const std::uint64_t seventh = row_id(ring.rows.word(7).load());
+  ring.rows.word(7).store(row_word(seventh, RowState::kWriting));
+  world.lose(static_cast<std::int64_t>(seventh));
+  ring.segment->priorities()[9].store(0);
+  ring.segment->sums()[0].store(0);
+  ring.blocks.set_fill(3, {9, 9, 9});
+  ring.counters().boot.store(12345);
+}
+
+Operation recovering() {
+  return {"recover",
+          durable(),
+          power_cut,
+          {},
+          [](World& world, Witness& witness) {
+            Participant child(world.open(), 2, &witness);
+            child.add(2);
+          },
+          true};
+}
+
+class Matrix : public ::testing::Test {
+ protected:
+  static inline unsigned kills = 0;
+  static inline unsigned stops = 0;
+
+  void TearDown() override { ::alarm(0); }
+
+  static Witness& witness() {
+    static Witness& it = Witness::make();
+    return it;
+  }
+
+  // Every hit of the first few, then a spread.
+  static std::vector<unsigned> chosen(unsigned hits) {
+    constexpr unsigned kAll = 10;
+    constexpr unsigned kSpread = 6;
+    std::vector<unsigned> found;
+    for (unsigned k = 1; k <= std::min(hits, kAll); ++k) found.push_back(k);
+    for (unsigned i = 1; i <= kSpread && hits > kAll; ++i) {
+      const unsigned k = kAll + (hits - kAll) * i / kSpread;
+      if (k > found.back()) found.push_back(k);
+    }
+    return found;
+  }
+
+  static Location place(const Operation& operation) {
+    const std::string name = "replay-crash-" + std::to_string(::getpid());
+    return operation.alone ? Location{Location::Kind::kFile, "/dev/shm/" + name + ".file"}
+                           : Location{Location::Kind::kShm, name};
+  }
+
+  static void body(const Operation& operation, World& world, const std::function<void()>& arm) {
+    if (operation.run_alone) {
+      arm();
+      operation.run_alone(world, witness());
+      return;
+    }
+    Participant child(world.open(), 2, &witness());
+    if (operation.name.starts_with("reap")) {
+      leave_dead(world.where, "row.cell", [](Participant& victim) { victim.add(3); });
+    }
+    arm();
+    operation.run(world, child);
+  }
+
+  void run(const Operation& operation) {
+    for (const auto& [point, hits] : count(operation)) {
+      for (const unsigned k : chosen(hits)) {
+        const std::string text = operation.name + " at " + point + ":" + std::to_string(k);
+        try {
+          kill(operation, point, k, "kill: " + text);
+          stop(operation, point, k, "stop: " + text);
+        } catch (const Error& error) {
+          ADD_FAILURE() << text << ": " << error.what();
+        }
+        if (HasFailure() && std::getenv("REPLAY_CRASH_ALL") == nullptr) return;
+      }
+    }
+  }
+
+  static Hits count(const Operation& operation) {
+    World world(place(operation), operation.config);
+    operation.prepare(world);
+    witness().reset();
+    const int status = await(start([&] {
+      body(operation, world, [] { os::crash::reset(); });
+      witness().record(os::crash::passed());
+    }));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << operation.name;
+    world.end();
+    return witness().hits();
+  }
+
+  static void guard(const std::string& text) {
+    static char name[256];
+    std::snprintf(name, sizeof(name), "hung: %s\n", text.c_str());
+    ::signal(SIGALRM, [](int) {
+      static_cast<void>(!::write(2, name, std::strlen(name)));
+      ::_exit(9);
+    });
+    ::alarm(60);
+  }
+
+  void kill(const Operation& operation, const std::string& point, unsigned k,
+            const std::string& text) {
+    SCOPED_TRACE(text);
+    guard(text);
+    World world(place(operation), operation.config);
+    operation.prepare(world);
+    witness().reset();
+    const int status = await(
+        start([&] { body(operation, world, [&] { os::crash::arm(point, k, Action::kKill); }); }));
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
+    world.promise(witness());
+    survive(world, kills++ % 2 == 0);
+    world.end();
+  }
+
+  // Who was there before, and who comes now, in either order.
+  static void survive(World& world, bool newcomer_first) {
+    if (!world.me) {
+      if (::access(world.where.path().c_str(), F_OK) != 0) return;  // it was never made
+      world.me = std::make_unique<Participant>(world.open(), 1 << 8);
+      world.check_whole(*world.me, "opened anew");
+    }
+    world.check_promises(*world.me);
+    world.check_reads(*world.me);
+    if (newcomer_first) world.check_newcomer();
+    world.work(*world.me);
+    world.check_promises(*world.me);
+    world.check_whole(*world.me, "after two laps");
+    world.check_newcomer();
+  }
+
+  void stop(const Operation& operation, const std::string& point, unsigned k,
+            const std::string& text) {
+    SCOPED_TRACE(text);
+    guard(text);
+    ++stops;
+    World world(place(operation), operation.config);
+    operation.prepare(world);
+    witness().reset();
+    const pid_t pid =
+        start([&] { body(operation, world, [&] { os::crash::arm(point, k, Action::kStop); }); });
+    int status = await(pid);
+    ASSERT_TRUE(WIFSTOPPED(status)) << "status " << status;
+    world.promise(witness());
+    bool rival = false;
+    if (!operation.alone) work_beside(world, pid, rival);
+    ::kill(pid, SIGCONT);
+    status = await(pid);
+    ASSERT_TRUE(WIFEXITED(status)) << "status " << status;
+    EXPECT_EQ(WEXITSTATUS(status), rival ? 3 : 0);
+    world.promise(witness());
+    survive(world, stops % 2 == 0);
+    world.end();
+  }
+
+  static std::map<std::size_t, std::uint64_t> held_by(const Participant& who, pid_t pid) {
+    std::map<std::size_t, std::uint64_t> held;
+    const Segment& segment = *who.buffer.ring().segment;
+    for (std::size_t b = 0; b < who.buffer.ring().blocks.block_count(); ++b) {
+      const std::uint64_t word = segment.blocks()[b].word.load();
+      const BlockWord block = BlockWord::unpack(word);
+      if (block.state == BlockState::kSealed) continue;
+      if (segment.owners()[block.owner].pid.load() == static_cast<std::uint32_t>(pid)) {
+        held[b] = word;
+      }
+    }
+    return held;
+  }
+
+  // The child is stopped: what it holds is skipped, and nobody waits for it.
+  static void work_beside(World& world, pid_t pid, bool& rival) {
+    if (!world.me) {
+      if (::access(world.where.path().c_str(), F_OK) == 0) {
+        world.me = std::make_unique<Participant>(world.open(), 1 << 8);
+      } else {
+        rival = true;
+        world.create();
+      }
+    }
+    const auto held = held_by(*world.me, pid);
+    world.check_promises(*world.me);
+    world.check_reads(*world.me);
+    world.work(*world.me);
+    world.check_promises(*world.me);
+    EXPECT_EQ(held_by(*world.me, pid), held) << "a block of a live owner was taken";
+    // Somebody may come meanwhile.
+    Participant newcomer(world.open(), 5);
+    newcomer.add(2);
+    world.promise(newcomer);
+    world.check_reads(newcomer);
+  }
+};
+
+TEST_F(Matrix, Writing) {
+  for (const Operation& operation : writing()) run(operation);
+}
+TEST_F(Matrix, Changing) {
+  for (const Operation& operation : changing()) run(operation);
+}
+TEST_F(Matrix, Mending) {
+  for (const Operation& operation : mending()) run(operation);
+}
+TEST_F(Matrix, Recovering) { run(recovering()); }
+
+// After all of it.
+TEST_F(Matrix, ZLeavesNothingInSharedMemory) {
+  const std::string mine = "replay-crash-" + std::to_string(::getpid());
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_EQ(entry.path().filename().string().find(mine), std::string::npos) << entry.path();
+  }
+  std::cout << "crash matrix: " << kills << " kills, " << stops << " stops\n";
+  RecordProperty("kills", static_cast<int>(kills));
+  RecordProperty("stops", static_cast<int>(stops));
+}
+
+}  // namespace
+}  // namespace replay_buffer::crash_tests

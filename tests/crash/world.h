@@ -1,0 +1,288 @@
+// A buffer in shared memory, or in a file, that a child works on until it is killed or stopped; and
+// what has to hold for everybody else.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/verify.h"
+#include "numbered.h"
+#include "os/crash_point.h"
+#include "os/process.h"
+
+namespace replay_buffer::crash_tests {
+
+using os::crash::Action;
+using Hits = std::vector<std::pair<std::string, unsigned>>;
+
+// Memory that outlives a child: the rows whose add() returned, and the points it passed.
+struct Witness {
+  static constexpr std::size_t kMost = 4096;
+
+  std::atomic<std::size_t> rows;
+  std::int64_t ids[kMost];
+  std::uint64_t numbers[kMost];
+  char points[16384];
+
+  static Witness& make() {
+    void* memory =
+        ::mmap(nullptr, sizeof(Witness), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    return *new (memory) Witness{};
+  }
+  void reset() {
+    rows.store(0);
+    points[0] = 0;
+  }
+  void acknowledge(std::int64_t id, std::uint64_t number) {
+    const std::size_t at = rows.load(std::memory_order_relaxed);
+    if (at == kMost) std::abort();
+    ids[at] = id;
+    numbers[at] = number;
+    rows.store(at + 1, std::memory_order_release);
+  }
+  void record(const Hits& hits) {
+    std::string text;
+    for (const auto& [point, n] : hits) text += point + " " + std::to_string(n) + "\n";
+    if (text.size() >= sizeof(points)) std::abort();
+    std::memcpy(points, text.c_str(), text.size() + 1);
+  }
+  Hits hits() const {
+    Hits found;
+    char name[64];
+    unsigned n = 0;
+    int used = 0;
+    for (const char* at = points; std::sscanf(at, "%63s %u\n%n", name, &n, &used) == 2; at += used)
+      found.emplace_back(name, n);
+    return found;
+  }
+};
+
+// A process's way to the buffer: rows it adds are numbered apart from everybody else's.
+class Participant {
+ public:
+  Participant(std::unique_ptr<Segment> segment, std::uint64_t who, Witness* witness = nullptr)
+      : buffer(std::move(segment)), numbers_(who << 32), witness_(witness) {}
+
+  // Adds n rows in one call.
+  void add(std::size_t n, bool with_priorities = false) {
+    NumberedRows rows(buffer.layout().schema, n);
+    std::vector<float> raws(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      rows.fill(i, numbers_ + i);
+      raws[i] = static_cast<float>((numbers_ + i) % 7) * 0.5F;
+    }
+    std::vector<std::int64_t> ids(n);
+    buffer.add(n, rows.in(), with_priorities ? raws.data() : nullptr, ids.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      if (witness_ != nullptr) witness_->acknowledge(ids[i], numbers_ + i);
+      added[ids[i]] = numbers_ + i;
+    }
+    numbers_ += n;
+  }
+
+  std::vector<std::int64_t> latest(std::size_t n) const {
+    std::vector<std::int64_t> ids(n);
+    ids.resize(buffer.latest(n, ids.data()));
+    return ids;
+  }
+  void update(std::size_t n) {
+    const std::vector<std::int64_t> ids = latest(n);
+    std::vector<float> raws(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) raws[i] = static_cast<float>(i % 5) * 1.5F;
+    buffer.update(ids, raws);
+  }
+
+  Buffer buffer;
+  std::map<std::int64_t, std::uint64_t> added;
+
+ private:
+  using NumberedRows = testing::NumberedRows;
+  std::uint64_t numbers_;
+  Witness* witness_;
+};
+
+// Runs `body` in a child that never comes back, and says how it ended.
+inline pid_t start(const std::function<void()>& body) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(60);
+  int code = 0;
+  try {
+    body();
+  } catch (const Error& error) {
+    code = error.code() == ErrorCode::kAlreadyExists ? 3 : 2;
+    if (code == 2) std::fprintf(stderr, "child: %s\n", error.what());
+  }
+  ::_exit(code);
+}
+inline int await(pid_t pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, WUNTRACED) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+// Leaves a dead owner behind, killed at the first hit of `point` in `body`.
+inline void leave_dead(const Location& where, const char* point,
+                       const std::function<void(Participant&)>& body) {
+  const int status = await(start([&] {
+    Participant victim(Segment::open(where, os::Access::kReadWrite), 77);
+    os::crash::arm(point, 1, Action::kKill);
+    body(victim);
+  }));
+  if (!WIFSIGNALED(status)) std::abort();
+}
+
+// The rows that everybody was promised, and what survivors see.
+class World {
+ public:
+  World(const Location& location, const BufferConfig& settings)
+      : where(location), config(settings) {}
+
+  std::unique_ptr<Segment> open() const { return Segment::open(where, os::Access::kReadWrite); }
+  void create() {
+    me = std::make_unique<Participant>(Segment::create(where, config, testing::small_schema()), 1);
+  }
+  bool prioritized() const { return config.strategy == SamplingStrategy::kPrioritized; }
+
+  void promise(const Participant& who) {
+    for (const auto& [id, number] : who.added) promised_[id] = number;
+  }
+  void promise(const Witness& witness) {
+    const std::size_t n = witness.rows.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < n; ++i) promised_[witness.ids[i]] = witness.numbers[i];
+  }
+  void lose(std::int64_t id) { promised_.erase(id); }
+
+  // Every promised row that was neither overwritten nor cleared is there.
+  void check_promises(const Participant& who) const {
+    const Ring& ring = who.buffer.ring();
+    const std::uint64_t capacity = who.buffer.capacity();
+    testing::NumberedRows out(who.buffer.layout().schema, 1);
+    for (const auto& [id, number] : promised_) {
+      const std::size_t slot = static_cast<std::uint64_t>(id) % capacity;
+      const std::uint64_t lap = static_cast<std::uint64_t>(id) / capacity;
+      const std::uint64_t word = ring.rows.word(slot).load();
+      if (row_id(word) > static_cast<std::uint64_t>(id)) continue;
+      if (lap * ring.blocks.block_count() + slot / ring.blocks.block_rows() < ring.blocks.era())
+        continue;
+      ASSERT_EQ(who.buffer.get({&id, 1}, out.out(), nullptr), 0u) << "row " << id << " is lost";
+      ASSERT_TRUE(out.whole(0, number)) << "row " << id;
+    }
+  }
+
+  // What sample, latest and get return is whole, and is what was added.
+  void check_reads(Participant& who) const {
+    const std::vector<std::int64_t> ids = who.latest(who.buffer.capacity());
+    testing::NumberedRows out(who.buffer.layout().schema, ids.size() + 1);
+    std::vector<std::uint8_t> gone(ids.size());
+    who.buffer.get(ids, out.out(), gone.data());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (gone[i] == 0) check_row(ids[i], out, i);
+    }
+    if (ids.empty() || config.strategy == SamplingStrategy::kFifo) return;
+    constexpr std::size_t kBatch = 32;
+    testing::NumberedRows drawn(who.buffer.layout().schema, kBatch);
+    std::int64_t drawn_ids[kBatch];
+    float weights[kBatch];
+    // Who draws may find a clear() that was killed, and finish it.
+    for (int batch = 0; batch < 4 && !who.latest(1).empty(); ++batch) {
+      who.buffer.sample({kBatch, drawn.out(), drawn_ids, weights}, 0.4F);
+      for (std::size_t i = 0; i < kBatch; ++i) check_row(drawn_ids[i], drawn, i);
+    }
+  }
+
+  // What survivors do anyway: two laps of rows, batches and updates; and as many draws as it takes
+  // for a learner to look for dead ones.
+  void work(Participant& who) {
+    const std::size_t capacity = who.buffer.capacity();
+    for (std::size_t done = 0; done < 2 * capacity; done += 16) {
+      who.add(16, prioritized() && done % 32 == 0);
+      if (prioritized()) who.update(8);
+    }
+    promise(who);
+    check_reads(who);
+    if (config.strategy == SamplingStrategy::kFifo) drain(who);
+    who.add(3);
+    promise(who);
+    testing::NumberedRows out(who.buffer.layout().schema, 1);
+    std::int64_t id = 0;
+    for (int draw = 0; draw < 257 && config.strategy != SamplingStrategy::kFifo; ++draw) {
+      who.buffer.sample({1, out.out(), &id, nullptr}, 0.4F);
+      check_row(id, out, 0);
+    }
+  }
+
+  void check_whole(const Participant& who, const char* when) const {
+    const std::vector<std::string> found = verify(who.buffer.ring(), who.buffer.owners());
+    EXPECT_TRUE(found.empty()) << when << ": " << found.size()
+                               << " violations, first: " << found[0];
+  }
+
+  // Somebody who comes now finds everything in order.
+  void check_newcomer() {
+    Participant newcomer(open(), 3);
+    check_promises(newcomer);
+    check_reads(newcomer);
+    newcomer.add(2);
+    promise(newcomer);
+    check_whole(newcomer, "opened anew");
+  }
+
+  // Nothing stays that `rm --stale` does not remove.
+  void end() {
+    me.reset();
+    if (::access(where.path().c_str(), F_OK) != 0) return;
+    EXPECT_TRUE(Segment::remove(where, true));
+    EXPECT_NE(::access(where.path().c_str(), F_OK), 0);
+  }
+
+  const Location where;
+  const BufferConfig config;
+  std::unique_ptr<Participant> me;  // the survivor; null while it has nothing open
+
+ private:
+  void check_row(std::int64_t id, const testing::NumberedRows& rows, std::size_t at) const {
+    ASSERT_TRUE(rows.whole(at)) << "row " << id << " is torn";
+    const auto known = promised_.find(id);
+    if (known == promised_.end()) return;
+    ASSERT_EQ(rows.number(at), known->second) << "row " << id;
+  }
+
+  // A queue gives each row once, in order, and nothing that was not added.
+  void drain(Participant& who) {
+    testing::NumberedRows out(who.buffer.layout().schema, 1);
+    std::int64_t id = 0;
+    std::map<std::int64_t, int> seen;
+    for (;;) {
+      try {
+        who.buffer.sample({1, out.out(), &id, nullptr}, 0);
+      } catch (const Error&) {
+        break;
+      }
+      check_row(id, out, 0);
+      EXPECT_EQ(++seen[id], 1) << "row " << id << " was given twice";
+    }
+    EXPECT_FALSE(seen.empty());
+  }
+
+  std::map<std::int64_t, std::uint64_t> promised_;
+};
+
+}  // namespace replay_buffer::crash_tests
