@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ from replay_buffer.testing.content import (
 )
 
 pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm and /proc"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
 SHARED_MEMORY = Path("/dev/shm")
