@@ -36,16 +36,16 @@ EXPORTED = """
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
         add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
-        get is_full latest max_priority priorities restore sample sample_async schema size stats
-        total_priority update_priorities
+        create flush get is_full latest location max_priority open priorities readonly restore
+        sample sample_async schema size stats total_priority unlink update_priorities
     """,
     SharedArray: "array close closed create name open unlink",
     SharedCircularBuffer: "latest push sample",
     BufferConfig: """
-        alpha beta block_rows capacity cer core_options epsilon max_times_sampled strategy
-        weighted weights
+        alpha beta block_rows capacity cer core_options durable epsilon from_core limited
+        max_times_sampled min_size samples_per_insert strategy tolerance weighted weights
     """,
-    Schema: "arrays columns core_columns fields",
+    Schema: "arrays columns core_columns fields from_core",
     Column: "dtype limit shape",
     LinearSchedule: "end start steps",
 }
@@ -61,12 +61,12 @@ SIGNATURES: dict[Any, str] = {
     ReplayBuffer.close: "(self)",
     ReplayBuffer.stats: "(self)",
     ReplayBuffer.priorities: "(self, ids)",
-    ReplayBuffer.sample_async: "(self, batch_size, *, out=None, beta=None)",
-    ReplayBuffer.add_async: "(self, *values, **columns)",
-    ReplayBuffer.add_batch_async: "(self, *values, **columns)",
-    ReplayBuffer.add: "(self, /, *values, priority=None, **columns)",
-    ReplayBuffer.add_batch: "(self, /, *values, priority=None, **columns)",
-    ReplayBuffer.sample: "(self, /, batch_size, *, out=None, beta=None)",
+    ReplayBuffer.sample_async: "(self, batch_size, *, out=None, beta=None, timeout=None)",
+    ReplayBuffer.add_async: "(self, *values, timeout=None, **columns)",
+    ReplayBuffer.add_batch_async: "(self, *values, timeout=None, **columns)",
+    ReplayBuffer.add: "(self, /, *values, priority=None, timeout=None, **columns)",
+    ReplayBuffer.add_batch: "(self, /, *values, priority=None, timeout=None, **columns)",
+    ReplayBuffer.sample: "(self, /, batch_size, *, out=None, beta=None, timeout=None)",
     ReplayBuffer.update_priorities: "(self, /, indices, td_errors)",
     SharedArray.create: "(shape, dtype)",
     SharedArray.open: "(name)",
@@ -78,7 +78,8 @@ SIGNATURES: dict[Any, str] = {
     SharedCircularBuffer.sample: "(self, batch_size, seed=None)",
     SharedCircularBuffer.latest: "(self, n)",
     BufferConfig: "(capacity, strategy='uniform', alpha=0.6, beta=0.4, epsilon=1e-06, "
-    "weights='batch', cer=False, max_times_sampled=1, block_rows=None)",
+    "weights='batch', cer=False, max_times_sampled=1, block_rows=None, min_size=0, "
+    "samples_per_insert=None, tolerance=0.0, durable=False)",
     Column: "(shape=(), dtype='float32', limit=None)",
     Schema: "(fields)",
     LinearSchedule: "(start, end, steps)",
@@ -160,6 +161,7 @@ def test_stats_have_these_keys() -> None:
         "overhead",
         "settled",
         "strategy",
+        "limiter",
     }
     assert set(buffer.stats()) == sizes
     buffer.add([0.0] * 3, 1, 0.0, [0.0] * 3, False)

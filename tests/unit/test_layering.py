@@ -130,7 +130,7 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "schema"},
-    {"inference", "shared_array"},
+    {"inference", "shared_array", "waiting"},
     {"buffer", "circular", "pipeline", "sharing"},
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},
