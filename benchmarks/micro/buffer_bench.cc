@@ -56,6 +56,17 @@ void typed_sample_into(benchmark::State& state, std::size_t n, double target_ns)
   if (target_ns > 0) state.counters["target_ns"] = target_ns;
 }
 
+void typed_sample_weighted_into(benchmark::State& state, std::size_t n) {
+  auto& buffer = full_typed<TypedPrioritized>();
+  std::vector<Typed::Row> rows(n);
+  std::vector<std::int64_t> ids(n);
+  std::vector<float> weights(n);
+  for (auto _ : state) {
+    buffer.sample(rows, ids, weights);
+    benchmark::ClobberMemory();
+  }
+}
+
 void typed_update(benchmark::State& state, std::size_t n) {
   constexpr std::size_t kBatches = 256;
   auto& buffer = full_typed<TypedPrioritized>();
@@ -98,6 +109,7 @@ void register_typed() {
   RegisterBenchmark("typed: sample 256 into spans, uniform", typed_sample_into, 256, 0);
   RegisterBenchmark("typed: sample 32, prioritized", typed_sample<TypedPrioritized>, 32, 2000);
   RegisterBenchmark("typed: sample 256, prioritized", typed_sample<TypedPrioritized>, 256, 0);
+  RegisterBenchmark("typed: sample 32 into spans, prioritized", typed_sample_weighted_into, 32);
   RegisterBenchmark("typed: update_priorities 32", typed_update, 32);
 }
 

@@ -1,7 +1,9 @@
 // The typed face of the buffer for C++ programs.
 //
-//   replay_buffer::ReplayBuffer<std::array<float, 8>, std::int64_t> buffer({.capacity =
-//   1'000'000}); buffer.add({obs, action, reward, next_obs, done}); auto batch = buffer.sample(32);
+//   using Buffer = replay_buffer::ReplayBuffer<std::array<float, 8>, std::int64_t>;
+//   Buffer buffer({.capacity = 1'000'000});
+//   buffer.add({obs, action, reward, next_obs, done});
+//   std::vector<Buffer::Row> batch = buffer.sample(32);
 //
 // Thread safety: every method may be called by any number of threads at once. Failures are thrown
 // as replay_buffer::Error (error.h).
@@ -13,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -110,10 +113,9 @@ class ReplayBuffer {
 
   // Draws a batch.
   std::vector<Row> sample(std::size_t batch_size) {
-    std::vector<Row> rows(batch_size);
-    std::vector<std::int64_t> ids(batch_size);
-    sample(rows, ids);
-    return rows;
+    std::int64_t few[256];
+    std::vector<std::int64_t> more(batch_size > std::size(few) ? batch_size : 0);
+    return drawn(batch_size, more.empty() ? few : more.data(), nullptr, config_.beta);
   }
 
   // Draws as many rows as `rows` has room for, and their ids. Allocates nothing. Throws
@@ -174,8 +176,25 @@ class ReplayBuffer {
     void* columns[] = {&first->observation, &first->action, &first->reward,
                        &first->next_observation, &first->done};
     store_.sample(rows.size(), columns, sizeof(Row), ids.data(), weights, beta);
-    if (!weighted()) return;
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].priority = store_.priority(ids[i]);
+    if (weighted()) store_.priorities(ids, &first->priority, sizeof(Row));
+  }
+
+  // A batch in a vector of its own. A small one is drawn on the stack and copied, which is faster
+  // than to give every member a value that is then overwritten.
+  std::vector<Row> drawn(std::size_t n, std::int64_t* ids, float* weights, float beta) {
+    constexpr std::size_t kFew = 16 * 1024 / sizeof(Row);
+    if constexpr (kFew > 0) {
+      if (n > 0 && n <= kFew) {
+        alignas(Row) std::byte memory[kFew * sizeof(Row)];
+        Row* rows = reinterpret_cast<Row*>(memory);
+        for (std::size_t i = 0; i < n; ++i) rows[i].priority = -1;
+        draw({rows, n}, {ids, n}, weights, beta);
+        return {rows, rows + n};
+      }
+    }
+    std::vector<Row> rows(n);
+    draw(rows, {ids, n}, weights, beta);
+    return rows;
   }
 
   static Schema schema() {
@@ -202,6 +221,8 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
   using Base = ReplayBuffer<Observation, Action>;
 
  public:
+  using typename Base::Row;
+
   explicit PrioritizedReplayBuffer(const BufferConfig& config) : Base(prioritized(config)) {}
 
   PrioritizedBatch<Observation, Action> sample(std::size_t batch_size) {
@@ -209,11 +230,24 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
   }
   PrioritizedBatch<Observation, Action> sample(std::size_t batch_size, float beta) {
     PrioritizedBatch<Observation, Action> batch;
-    batch.transitions.resize(batch_size);
     batch.indices.resize(batch_size);
     batch.weights.resize(batch_size);
-    this->draw(batch.transitions, batch.indices, batch.weights.data(), beta);
+    batch.transitions = this->drawn(batch_size, batch.indices.data(), batch.weights.data(), beta);
     return batch;
+  }
+
+  // Draws as many rows as `rows` has room for, their ids and their weights. Allocates nothing.
+  // Throws kInvalidArgument when there is no room or the lengths differ.
+  using Base::sample;  // the same without weights
+  void sample(std::span<Row> rows, std::span<std::int64_t> ids, std::span<float> weights) {
+    sample(rows, ids, weights, this->config_.beta);
+  }
+  void sample(std::span<Row> rows, std::span<std::int64_t> ids, std::span<float> weights,
+              float beta) {
+    if (weights.size() != rows.size()) {
+      throw Error(ErrorCode::kInvalidArgument, "a batch has a weight for each row");
+    }
+    this->draw(rows, ids, weights.data(), beta);
   }
 
   // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when a value is

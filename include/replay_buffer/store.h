@@ -48,7 +48,9 @@ class Store {
   // Sets raw priorities; see PrioritizedReplayBuffer.
   std::size_t update_priorities(std::span<const std::int64_t> ids,
                                 std::span<const float> priorities);
-  float priority(std::int64_t id) const;
+  // The raw priority of row ids[i], NaN when the row is gone, goes to `priorities` + i * step
+  // bytes.
+  void priorities(std::span<const std::int64_t> ids, float* priorities, std::size_t step) const;
 
   // A row in place. begin_read() gives the addresses of its columns, or false when the row is gone;
   // what was read there is whole only if end_read() with the same id then returns true.

@@ -85,6 +85,38 @@ TEST(TypedBuffer, DrawsIntoWhatTheCallerHas) {
   }
 }
 
+// Small batches come by another way than large ones, and rows that are large by yet another.
+TEST(TypedBuffer, DrawsTheSameWhateverTheWay) {
+  struct Frame {
+    std::array<std::int64_t, 3000> pixels;
+  };
+  const auto expect_same = [](auto observation, std::size_t n) {
+    using Typed = ReplayBuffer<decltype(observation), std::int64_t>;
+    Typed one({.capacity = 300});
+    Typed other({.capacity = 300});
+    for (int i = 0; i < 300; ++i) {
+      one.add({.action = i, .reward = 0.5F});
+      other.add({.action = i, .reward = 0.5F});
+    }
+    std::vector<typename Typed::Row> rows(n);
+    std::vector<std::int64_t> ids(n);
+    other.sample(rows, ids);
+    const std::vector<typename Typed::Row> batch = one.sample(n);
+    ASSERT_EQ(batch.size(), n);
+    for (std::size_t i = 0; i < n; ++i) {
+      EXPECT_EQ(batch[i].action, rows[i].action);
+      EXPECT_EQ(batch[i].reward, 0.5F);
+      EXPECT_EQ(batch[i].priority, -1) << "of no meaning here, but not left to chance";
+    }
+  };
+  for (std::size_t n : {1U, 32U, 256U, 257U, 1000U}) {
+    expect_same(Observation{}, n);
+    expect_same(char{}, n);
+  }
+  expect_same(Frame{}, 1);
+  expect_same(Frame{}, 3);
+}
+
 TEST(TypedBuffer, ReadsARowInPlace) {
   Plain buffer({.capacity = 10});
   for (int i = 0; i < 25; ++i) buffer.add(row(i));
@@ -200,6 +232,62 @@ TEST(TypedPrioritized, DrawsByPriorityWithWeights) {
   // In strata, so nearly exact.
   EXPECT_EQ(counts[0], 0);
   for (int i = 1; i < 4; ++i) EXPECT_NEAR(counts[static_cast<std::size_t>(i)], 1000 * i, 2);
+}
+
+TEST(TypedPrioritized, DrawsIntoWhatTheCallerHas) {
+  Prioritized one({.capacity = 100, .beta = 0.7F});
+  Prioritized other({.capacity = 100, .beta = 0.7F});
+  for (int i = 0; i < 150; ++i) {
+    one.add(row(i, static_cast<float>(i % 7)));
+    other.add(row(i, static_cast<float>(i % 7)));
+  }
+  std::vector<Prioritized::Row> rows(70);
+  std::vector<std::int64_t> ids(70);
+  std::vector<float> weights(70);
+  for (int round = 0; round < 2; ++round) {
+    const auto batch = round == 0 ? one.sample(70) : one.sample(70, 0.2F);
+    if (round == 0) {
+      other.sample(rows, ids, weights);
+    } else {
+      other.sample(rows, ids, weights, 0.2F);
+    }
+    EXPECT_EQ(batch.indices, ids);
+    EXPECT_EQ(batch.weights, weights);
+    for (std::size_t i = 0; i < 70; ++i) {
+      EXPECT_TRUE(whole(rows[i]));
+      EXPECT_EQ(rows[i].action, ids[i]);
+      EXPECT_EQ(rows[i].priority, static_cast<float>(ids[i] % 7));
+      EXPECT_EQ(batch.transitions[i].action, ids[i]);
+      EXPECT_EQ(batch.transitions[i].priority, rows[i].priority);
+    }
+  }
+  other.sample(rows, ids);  // without weights
+  EXPECT_TRUE(whole(rows[0]));
+  std::vector<float> few(69);
+  EXPECT_EQ(code_of([&] { other.sample(rows, ids, few); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { other.sample({rows.data(), 69}, ids, few); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { other.sample({rows.data(), 0}, {ids.data(), 0}, {few.data(), 0}); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(TypedPrioritized, PrioritiesOfRowsThatAreGoneAreNotANumber) {
+  Store store({.capacity = 4, .strategy = SamplingStrategy::kPrioritized},
+              {{"k", DType::kInt64, {}}});
+  for (std::int64_t k = 0; k < 6; ++k) {
+    const void* columns[] = {&k};
+    const auto raw = static_cast<float>(k);
+    store.add(columns, &raw);
+  }
+  const std::vector<std::int64_t> ids = {5, 1, 2, 6, -1, 4, 3, std::int64_t{1} << 60};
+  std::vector<float> raws(3 * ids.size(), 9);
+  store.priorities(ids, raws.data(), 3 * sizeof(float));
+  const std::vector<float> expected = {5, -1, 2, -1, -1, 4, 3, -1};  // -1: not a number
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const float raw = raws[3 * i];
+    EXPECT_EQ(std::isnan(raw) ? -1 : raw, expected[i]) << ids[i];
+    EXPECT_EQ(raws[3 * i + 1], 9);
+  }
 }
 
 TEST(TypedPrioritized, TakesUpdatesByRowId) {

@@ -1,10 +1,15 @@
 #include "replay_buffer/store.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "core/buffer.h"
+#include "os/cpu.h"
 #include "os/process.h"
 #include "replay_buffer/error.h"
 
@@ -110,7 +115,31 @@ std::size_t Store::update_priorities(std::span<const std::int64_t> ids,
   return buffer_->update(ids, priorities).applied;
 }
 
-float Store::priority(std::int64_t id) const { return priorities_of(*buffer_).raw_of(id); }
+// The words of many rows are asked for before the first of them is waited for.
+void Store::priorities(std::span<const std::int64_t> ids, float* priorities,
+                       std::size_t step) const {
+  constexpr std::size_t kChunk = 64;
+  const Priorities& words = priorities_of(*buffer_);
+  const std::atomic<std::uint64_t>* memory = buffer_->ring().segment->priorities();
+  const std::uint64_t capacity = buffer_->capacity();
+  auto* out = reinterpret_cast<std::byte*>(priorities);
+  std::uint64_t slots[kChunk];
+  for (std::size_t from = 0; from < ids.size(); from += kChunk) {
+    const std::span<const std::int64_t> some =
+        ids.subspan(from, std::min(kChunk, ids.size() - from));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      slots[i] = static_cast<std::uint64_t>(some[i]) % capacity;
+      os::prefetch_read(memory + slots[i]);
+    }
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const PriorityWord word = words.of(slots[i]);
+      const bool own =
+          some[i] >= 0 && word.lap == static_cast<std::uint64_t>(some[i]) / capacity + 1;
+      const float raw = own ? word.raw : std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(out + (from + i) * step, &raw, sizeof(raw));
+    }
+  }
+}
 
 bool Store::begin_read(std::int64_t id, const void** columns) const {
   const Rows& rows = buffer_->ring().rows;
