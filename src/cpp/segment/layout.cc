@@ -44,6 +44,29 @@ std::uint64_t choose_block_rows(std::uint64_t capacity) {
   return rows;
 }
 
+// Whether a text is UTF-8, as names are for whoever shows them.
+bool is_utf8(const std::string& text) {
+  std::size_t more = 0;  // bytes that the character still needs
+  std::uint32_t code = 0;
+  std::uint32_t least = 0;  // what needs a character of that length
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool continues = (byte & 0xc0) == 0x80;
+    if (continues != (more > 0) || byte > 0xf4) return false;
+    if (continues) {
+      code = (code << 6) | (byte & 0x3fU);
+      if (--more > 0) continue;
+      const bool surrogate = code >= 0xd800 && code < 0xe000;
+      if (code < least || surrogate || code > 0x10ffff) return false;
+    } else if (byte >= 0x80) {
+      more = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+      least = more == 1 ? 0x80 : more == 2 ? 0x800 : 0x10000;
+      code = byte & (0x3fU >> more);
+    }
+  }
+  return more == 0;
+}
+
 void check_schema(const Schema& schema) {
   if (schema.empty()) invalid("a schema needs at least one column");
   if (schema.size() > kMaxColumns) {
@@ -56,6 +79,7 @@ void check_schema(const Schema& schema) {
     if (c.name.empty() || c.name.size() > kMaxNameBytes) {
       invalid(where + "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
     }
+    if (!is_utf8(c.name)) invalid("the name of a column is not UTF-8");
     if (!seen.insert(c.name).second) invalid(where + "the name is used twice");
     if (dtype_bytes(c.dtype) == 0) invalid(where + "unknown dtype");
     if (c.shape.size() > kMaxDimensions) {
