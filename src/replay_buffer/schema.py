@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InvalidArgument, SchemaMismatch
+from .errors import Corrupt, InvalidArgument, SchemaMismatch
 
 #: dtype names in the order of DType in include/replay_buffer/schema.h, which counts from 1.
 DTYPES = (
@@ -95,15 +95,22 @@ class Schema:
 
     @classmethod
     def from_core(cls, columns: Iterable[tuple[str, int, list[int], int]]) -> Schema:
-        """The schema of a segment, from what core_columns() gave."""
+        """The schema of a segment, from what core_columns() gave. Raises Corrupt for any other."""
+        given = list(columns)
         fields: dict[str, Any] = {}
-        for path, dtype, shape, limit in columns:
-            *outer, name = path.split("/")
-            inner = fields
-            for part in outer:
-                inner = inner.setdefault(part, {})
-            inner[name] = Column(tuple(shape), DTYPES[dtype - 1], limit or None)
-        return cls(fields)
+        try:
+            for path, dtype, shape, limit in given:
+                *outer, name = path.split("/")
+                inner = fields
+                for part in outer:
+                    inner = inner.setdefault(part, {})
+                inner[name] = Column(tuple(shape), DTYPES[dtype - 1], limit or None)
+            schema = cls(fields)
+        except (InvalidArgument, AttributeError, TypeError) as error:
+            raise Corrupt(f"the columns of the segment make no sense: {error}") from None
+        if schema.core_columns() != given:
+            raise Corrupt("the columns of the segment are not in the order of their groups")
+        return schema
 
     def __str__(self) -> str:
         return ", ".join(f"{path} {column}" for path, column in self.columns)
