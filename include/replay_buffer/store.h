@@ -37,7 +37,7 @@ class Store {
   Store& operator=(Store&& other) noexcept;
 
   // Adds one row; columns[c] points at the bytes of column c. `priority`, when not null, must be
-  // finite and >= 0. Returns the row id.
+  // finite and >= 0. Returns the row id. Waits where the rate limiter says so, as sample() does.
   std::int64_t add(const void* const* columns, const float* priority);
 
   // Draws n rows. Row i of column c goes to columns[c] + i * step. `weights` may be null. Throws

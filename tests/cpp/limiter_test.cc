@@ -195,17 +195,19 @@ TEST(Limiter, NonsenseInTheSegmentDoesNotOverflow) {
   }
 }
 
-TEST(Limiter, RestartForgetsWhatWasDrawnAndAdded) {
+TEST(Limiter, AFreshBalanceLetsBothSidesGoOn) {
   LimitedBuffer b(limited(10, 2, 8));
   while (b.try_add()) {
   }
   while (b.try_draw(1)) {
   }
   EXPECT_EQ(b.balance(), 12);
-  b.buffer.limiter().restart();
+  const Settings& settings = b.buffer.layout().settings;
+  b.buffer.ring().counters().balance.store(fresh_balance(settings, b.buffer.size()));
   EXPECT_EQ(b.balance(), 20);
   EXPECT_TRUE(b.try_draw(4));
   EXPECT_TRUE(b.try_add());
+  EXPECT_EQ(fresh_balance(settings, 3), 6 * kBalanceUnit);  // three of ten rows are there
 }
 
 TEST(Limiter, AComplaintSaysWhatIsMissingAndWhoWaits) {

@@ -9,6 +9,7 @@
 
 #include "core/checkpoint.h"
 #include "core/checkpoint_format.h"
+#include "core/limiter.h"
 #include "os/crash_point.h"
 #include "replay_buffer/error.h"
 #include "segment/checksum.h"
@@ -73,6 +74,11 @@ class Restorer {
       REPLAY_CRASH_POINT("restore.block");
     }
     if (priorities_) priorities_->refresh_all();
+    if (!limiter) {
+      const Settings& settings = segment_.layout().settings;
+      segment_.counters().balance.store(fresh_balance(settings, blocks_.live_rows()),
+                                        std::memory_order_relaxed);
+    }
   }
 
  private:

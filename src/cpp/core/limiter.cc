@@ -164,12 +164,6 @@ void Limiter::cleared() {
   changed();
 }
 
-void Limiter::restart() {
-  const std::size_t there = std::min(ring_.blocks.live_rows(), min_size_);
-  counters_.balance.store(amount(Want::kAdd, there), std::memory_order_relaxed);
-  cleared();
-}
-
 double Limiter::balance() const {
   return to_rows(counters_.balance.load(std::memory_order_relaxed));
 }
@@ -276,6 +270,11 @@ std::string Wait::others() const {
     said += "; where both wait the tolerance is less than half of what one add and one batch move";
   }
   return said;
+}
+
+std::int64_t fresh_balance(const Settings& settings, std::size_t rows) {
+  const auto counted = static_cast<std::int64_t>(std::min(rows, least_size(settings)));
+  return counted * to_amount(settings.samples_per_insert);
 }
 
 std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners) {

@@ -70,9 +70,6 @@ class Limiter {
   // Wakes all who wait, for another reason than the limit.
   void wake();
 
-  // Begins anew, as if of the rows that are there min_size had just been added, and none drawn.
-  void restart();
-
   std::size_t min_size() const { return min_size_; }
   bool has_ratio() const { return per_row_ != 0; }
   double balance() const;  // in rows
@@ -168,6 +165,10 @@ class Wait {
   Want want_;
   std::size_t n_;
 };
+
+// The balance of a limiter that begins anew in a ring that holds `rows`: as if of these as many as
+// min_size says had just been added, and none drawn.
+std::int64_t fresh_balance(const Settings& settings, std::size_t rows);
 
 // The live owners that wait.
 std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners);

@@ -96,7 +96,10 @@ std::int64_t Store::add(const void* const* columns, const float* priority) {
                                                  std::to_string(*priority) + "; nothing was added");
   }
   std::int64_t id = 0;
+  Share share;
+  if (buffer_->limiter().active()) share = buffer_->take_share(Want::kAdd, 1);
   buffer_->add(1, reinterpret_cast<const std::byte* const*>(columns), priority, &id);
+  share.keep();
   return id;
 }
 
@@ -106,7 +109,10 @@ void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::i
   if (!(std::isfinite(beta) && beta >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0");
   }
+  Share share;
+  if (buffer_->limiter().active()) share = buffer_->take_share(Want::kDraw, n);
   buffer_->sample({n, reinterpret_cast<std::byte* const*>(columns), ids, weights, step}, beta);
+  share.keep();
 }
 
 std::size_t Store::update_priorities(std::span<const std::int64_t> ids,
