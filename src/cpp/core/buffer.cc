@@ -68,7 +68,7 @@ void Buffer::join() {
     recovery_.mend_sums(me_);
     owners_.finish_inherited(me_);
   }
-  recovery_.mend_all(me_);
+  if (ring_.segment->file() != nullptr) recovery_.mend_all(me_);
 }
 
 // In the child of a fork the handle is still the parent's: it takes a place of its own.
@@ -399,6 +399,7 @@ void Buffer::clear() {
   // A block that a writer has open is left to it: its rows are gone for every reader, and the
   // writer takes them out when it comes by.
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
+    if (ring_.blocks.fill(b).lap == 0) continue;  // never claimed
     recovery_.alter(b, me_);
     REPLAY_CRASH_POINT("clear.block");
   }

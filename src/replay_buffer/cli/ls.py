@@ -23,6 +23,10 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps([summary.as_json() for summary in segments], indent=2))
     elif segments:
         print(table([HEADINGS, *map(line, segments)]))
+    arrays = [] if given.json else _core.list_shared_arrays()
+    if arrays:
+        rows = [(n, bytes_text(size), "in use" if used else "stale") for n, size, used in arrays]
+        print(table([("ARRAY", "SIZE", "STATE"), *rows]))
     return 0
 
 
