@@ -155,11 +155,10 @@ void Buffer::release() {
   if (generation_ == os::fork_generation()) writer_.close();
 }
 
-void Buffer::resume(bool limiter) {
+void Buffer::resume() {
   check_writable();
   const std::lock_guard guard(lock_);
   writer_.resume();
-  if (!limiter) limiter_.restart();
 }
 
 // The owner to change things as: in the child of a fork, one of its own.

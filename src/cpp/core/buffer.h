@@ -113,9 +113,8 @@ class Buffer {
 
   // Seals the block of add(); the next add() claims another.
   void release();
-  // For a buffer made from a checkpoint: add() goes on where it was. Without `limiter` the rate
-  // limiter begins anew.
-  void resume(bool limiter);
+  // For a buffer made from a checkpoint: add() goes on where it was.
+  void resume();
 
   // Draws so far: of everybody, or of a handle for reading by itself.
   std::uint64_t drawn() { return draws().load(std::memory_order_relaxed); }

@@ -169,7 +169,7 @@ void restore(Handle& handle, const std::string& path, const std::string& locatio
   {
     const MaybeRelease released(true);
     buffer = std::make_shared<Buffer>(restore_checkpoint(path, where, limiter));
-    buffer->resume(limiter);
+    buffer->resume();
   }
   const bool scheduled = buffer->layout().settings.beta_steps != 0;
   use(handle, std::move(buffer), scheduled);
