@@ -214,10 +214,11 @@ class ReplayBuffer(_core.Buffer):
         return stats
 
     def __repr__(self) -> str:
-        if self._closed:
-            return "<ReplayBuffer, closed>"
         columns = str(self._schema) if self._schema is not None else "columns not settled"
-        rows = f"{self.size:,}/{self.capacity:,} rows"
+        try:
+            rows = f"{self.size:,}/{self.capacity:,} rows"
+        except Closed:  # perhaps just now
+            return "<ReplayBuffer, closed>"
         where = "" if self._location == "heap:" else f" at {self._location}"
         return f"<ReplayBuffer{where} {rows}, {self._config.strategy}: {columns}>"
 

@@ -268,7 +268,8 @@ def test_after_close_only_what_was_said_before_is_known(name: str, rows: int) ->
     buffer = make(rows=rows, strategy="prioritized")
     schema = buffer.schema
     buffer.close()
-    known = {"closed": True, "config": BufferConfig(8, "prioritized"), "schema": schema}
+    config = BufferConfig(8, "prioritized")
+    known = {"closed": True, "config": config, "schema": schema, "location": "heap:"}
     if name in known:
         assert getattr(buffer, name) == known[name]
     else:
@@ -309,6 +310,18 @@ def test_repr_says_what_is_in_the_buffer() -> None:
         assert part in text
     assert "not settled" in repr(make())
     buffer.close()
+    assert "closed" in repr(buffer)
+
+
+def test_repr_is_safe_while_another_thread_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = make(rows=3)
+
+    def closing(self: ReplayBuffer) -> int:
+        size = self._size()
+        buffer.close()
+        return size
+
+    monkeypatch.setattr(ReplayBuffer, "size", property(closing))
     assert "closed" in repr(buffer)
 
 
