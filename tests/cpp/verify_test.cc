@@ -101,6 +101,8 @@ TEST(Verify, ReportsCountersThatMakeNoSense) {
   d.expect("is later than the head");
   d.segment().counters().era.store(1);
   d.expect("does not begin at the first block");
+  d.segment().counters().era.store(d.buffer.ring().blocks.block_count());
+  d.expect("row 50 was cleared and is still there");
   d.segment().counters().alpha_bits.store(
       std::bit_cast<std::uint32_t>(std::numeric_limits<float>::quiet_NaN()));
   d.expect("alpha is");

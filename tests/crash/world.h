@@ -154,6 +154,13 @@ class World {
  public:
   World(const Location& location, const BufferConfig& settings)
       : where(location), config(settings) {}
+  // After a failure too nothing stays. A child leaves without this.
+  ~World() {
+    me.reset();
+    ::unlink(where.path().c_str());
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   std::unique_ptr<Segment> open() const { return Segment::open(where, os::Access::kReadWrite); }
   void create() {
