@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint64_t kLeastUse = 2;  // one half
 constexpr std::size_t kMostFiles = 32;
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+constexpr std::size_t kStartBytes = std::size_t{8} << 20;
 
 os::File lock_directory(const std::string& path) {
   const std::string lock = path + "/" + kLock;
@@ -119,10 +120,14 @@ class DataFile {
   }
 
  private:
+  // The disk writes while the next rows are copied.
   void flush() {
     file_.write_at(flushed_, buffer_.data(), used_);
     flushed_ += used_;
     used_ = 0;
+    if (flushed_ - started_ < kStartBytes) return;
+    file_.start_writing(started_, flushed_ - started_);
+    started_ = flushed_;
   }
 
   std::uint64_t number_;
@@ -130,6 +135,7 @@ class DataFile {
   std::vector<std::byte> buffer_;
   std::size_t used_ = 0;
   std::uint64_t flushed_ = 0;
+  std::uint64_t started_ = 0;  // up to here the disk was told to write
 };
 
 std::uint64_t next_number(const std::string& path, const std::optional<Manifest>& last) {

@@ -93,6 +93,11 @@ File File::create_unnamed(const std::string& directory, unsigned mode) {
   throw system_error(errno, "Creating a file in " + directory + " failed");
 }
 
+void File::start_writing(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  (void)::sync_file_range(fd_, static_cast<off64_t>(offset), static_cast<off64_t>(bytes),
+                          SYNC_FILE_RANGE_WRITE);
+}
+
 File File::anonymous(std::uint64_t bytes) {
   const int fd = ::memfd_create("replay_buffer", MFD_CLOEXEC);
   if (fd < 0) throw system_error(errno, "Creating anonymous shared memory failed");

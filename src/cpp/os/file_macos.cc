@@ -53,6 +53,8 @@ std::uint64_t free_bytes(int fd) {
 
 File File::create_unnamed(const std::string&, unsigned) { return File(); }
 
+void File::start_writing(std::uint64_t, std::uint64_t) const noexcept {}
+
 File File::anonymous(std::uint64_t bytes) {
   File file = create_with_hidden_name(shared_memory_dir(), 0600);
   ::unlink(file.hidden_path_.c_str());
