@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -483,3 +484,12 @@ def test_a_buffer_that_is_opened_brings_its_limits_along() -> None:
                 assert other.stats()["limiter"] == buffer.stats()["limiter"]
         finally:
             buffer.unlink()
+
+
+def test_a_restored_limiter_begins_anew_unless_asked(tmp_path: Path) -> None:
+    buffer = make(min_size=10, samples_per_insert=4, tolerance=20)
+    fill(buffer, 10)
+    buffer.sample(16, timeout=0)
+    buffer.checkpoint(tmp_path / "saved")
+    assert balance(ReplayBuffer.restore(tmp_path / "saved")) == 40
+    assert balance(ReplayBuffer.restore(tmp_path / "saved", limiter=True)) == 24
