@@ -477,8 +477,8 @@ def test_a_reader_waits_for_min_size_and_is_not_counted() -> None:
 def test_a_buffer_that_is_opened_brings_its_limits_along() -> None:
     name = f"shm:limits-{os.getpid()}"
     with make(name, block_rows=8, min_size=2, samples_per_insert=0.5, tolerance=2) as buffer:
-        fill(buffer, 3)
         try:
+            fill(buffer, 3)
             with ReplayBuffer.open(name) as other:
                 assert other.config == buffer.config
                 assert other.stats()["limiter"] == buffer.stats()["limiter"]
