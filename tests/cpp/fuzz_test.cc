@@ -346,7 +346,7 @@ void use(Buffer& buffer, Random& random, Codes& codes) {
     default:
       if (buffer.ring().priorities) attempt(codes, [&] { buffer.set_alpha(0.7F); });
       attempt(codes, [&] { (void)buffer.owners().all_dead(); });
-      if (random.below(10) != 0) break;  // it takes its time to be sure
+      if (random.below(30) != 0) break;  // it takes its time to be sure
       attempt(codes, [&] { (void)verify(buffer.ring(), buffer.owners()); });
       break;
   }
@@ -365,7 +365,7 @@ void run_round(const Specimen& specimen, Random random, const Surroundings& surr
   Bytes bytes = specimen.bytes;
   const std::size_t damages = random.below(3);
   for (std::size_t i = 0; i < damages; ++i) damage(bytes.data(), specimen.layout, random);
-  if (random.below(5) == 0) forge_owners(bytes.data(), specimen.layout, random);
+  if (random.below(25) == 0) forge_owners(bytes.data(), specimen.layout, random);
   if (random.below(2) == 0) repair_checksum(bytes);
   if (random.below(20) == 0) bytes.resize(1 + random.below(bytes.size()));
   const os::Access access = random.below(3) == 0 ? os::Access::kRead : os::Access::kReadWrite;

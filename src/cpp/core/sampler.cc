@@ -69,7 +69,8 @@ bool draw_by_scan(const Ring& ring, Random& random, Pick& pick) {
       }
       return true;
     }
-    writing |= word != 0 && blocks.open(slot / blocks.block_rows());
+    const bool begun = (word & 3) == static_cast<std::uint64_t>(RowState::kWriting);
+    writing |= begun && blocks.open(slot / blocks.block_rows());
   }
   return writing;
 }
