@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidArgument
-
 if TYPE_CHECKING:
     from .buffer import ReplayBuffer
 
@@ -21,7 +19,7 @@ def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
 
     location, cls = buffer.location, type(buffer)
     if location == "heap:":
-        raise InvalidArgument(
+        raise TypeError(
             "a buffer in the memory of this process cannot be handed to another one; "
             "make it with ReplayBuffer.create('shm:', ...)"
         )
@@ -29,7 +27,7 @@ def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
         handed = reduction.DupFd(buffer._descriptor())
         return _adopt, (cls, handed, location, buffer.readonly)
     if location == "shm:":
-        raise InvalidArgument(
+        raise TypeError(
             "a shared buffer without a name can be handed to a child when it is started, "
             "and to nobody else; give it a name"
         )
