@@ -49,8 +49,7 @@ Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
 Store& Store::operator=(Store&& other) noexcept = default;
 
-Store Store::create(const std::string& location, const BufferConfig& config,
-                    const Schema& schema) {
+Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema) {
   os::watch_forks();
   return Store(
       std::make_unique<Buffer>(Segment::create(Location::parse(location), config, schema)));
