@@ -59,7 +59,8 @@ Layout read_layout(const os::File& file) {
                                               std::to_string(kFormatVersion));
   }
   const std::uint32_t count = header->settings.column_count;
-  if (count == 0 || count > kMaxColumns) corrupt(where, "it has " + std::to_string(count) + " columns");
+  if (count == 0 || count > kMaxColumns)
+    corrupt(where, "it has " + std::to_string(count) + " columns");
   std::vector<ColumnEntry> entries(count);
   if (size < sizeof(Header) + count * sizeof(ColumnEntry)) corrupt(where, "it ends in its header");
   file.read_at(sizeof(Header), entries.data(), count * sizeof(ColumnEntry));
