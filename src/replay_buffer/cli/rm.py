@@ -65,11 +65,11 @@ def remove_stale() -> int:
             continue  # somebody else removed it
         except ReplayBufferError as error:
             print(f"kept {location}: {' '.join(str(error).split())}", file=sys.stderr)
-    for name in _core.remove_stale_shared_arrays():
-        print(f"removed array {name}")
     abandoned = _core.remove_abandoned()
     if abandoned:
         print(f"removed {abandoned} unfinished")
+    for name in _core.remove_stale_shared_arrays():
+        print(f"removed array {name}")
     return 0
 
 
