@@ -264,14 +264,17 @@ def test_another_buffer_at_the_same_path_replaces_it(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------ while others write
 
 
-def check_rows(buffer: ReplayBuffer) -> None:
+def check_rows(buffer: ReplayBuffer, killed: int = 0) -> None:
     batch = buffer.latest(buffer.capacity)
     assert len(batch["n"]) == len(buffer)
     np.testing.assert_array_equal(batch["x"], np.repeat(batch["n"][:, None], 4, 1).astype("f4"))
     assert buffer._verify() == []
-    # A row's priority follows from its number: it has its own. And the tree follows from them.
+    # A row's priority follows from its number: it has its own. A writer that was killed may have
+    # taken that of the row it was about to overwrite; then it has the largest, here and there.
     raws = buffer.priorities(batch["indices"])
-    np.testing.assert_array_equal(raws, (batch["n"] % 1000 + 1).astype(np.float32))
+    others = raws[raws != (batch["n"] % 1000 + 1).astype(np.float32)]
+    assert len(others) <= killed
+    assert (others == buffer.max_priority).all()
     total = ((raws.astype(np.float64) + buffer.config.epsilon) ** buffer.alpha).sum()
     assert buffer.total_priority == pytest.approx(total, rel=1e-6)
 
@@ -332,12 +335,12 @@ def test_processes_that_write_and_one_that_saves_are_killed(tmp_path: Path) -> N
             os.kill(process.pid, signal.SIGKILL)
             process.join()
         if (path / "manifest").exists():
-            check_rows(ReplayBuffer.restore(path))
+            check_rows(ReplayBuffer.restore(path), killed=2 * (turn + 1))
             saved += 1
     assert saved > 0
     buffer.checkpoint(path)
     restored = ReplayBuffer.restore(path)
-    check_rows(restored)
+    check_rows(restored, killed=12)
     # The sums of the buffer itself may wait to be mended after the kills; its rows do not.
     same(buffer.latest(3000), restored.latest(3000))
     assert set(files(path)) == {"lock", "manifest"} | {

@@ -29,7 +29,8 @@ bool settled(std::uint64_t word) {
 
 }  // namespace
 
-BlockCopier::BlockCopier(const Ring& ring) : ring_(ring), shape_(ring.layout()) {}
+BlockCopier::BlockCopier(const Ring& ring)
+    : ring_(ring), owners_(*ring.segment), shape_(ring.layout()) {}
 
 // Rows of the block up to the last that anybody ever began to write.
 std::size_t BlockCopier::written_rows(std::size_t block) const {
@@ -63,6 +64,15 @@ bool BlockCopier::weighed(std::size_t slot, std::uint64_t word, float& raw) cons
   if (priority.lap != lap_of(word)) return false;
   raw = priority.raw;
   return true;
+}
+
+// Whether a live writer is about to write over the row: it takes the priority away first. Where
+// that writer is dead the row stays, and is mended with the largest priority.
+bool BlockCopier::being_overwritten(std::size_t slot, std::uint64_t word) const {
+  const Block& block = ring_.segment->blocks()[slot / ring_.blocks.block_rows()];
+  const BlockWord held = BlockWord::unpack(block.word.load(std::memory_order_acquire));
+  return held.state == BlockState::kOpen && held.lap > lap_of(word) &&
+         !owners_.dead({held.owner, held.epoch});
 }
 
 bool BlockCopier::unchanged(std::size_t block, const BlockEntry& last) {
@@ -154,11 +164,13 @@ void BlockCopier::copy_row(std::size_t slot, std::size_t row, std::size_t rows, 
     seen = word.load(std::memory_order_acquire);
     if (settled(seen)) {
       copy_sections(slot, row, 1, rows, to);
-      const bool own = weighed(slot + row, seen, raw);
-      // A row that never gets a priority of its own gets what its writer would have given it.
-      if (!own && i + 1 == kPatience) raw = ring_.priorities->max_raw();
+      bool own = weighed(slot + row, seen, raw);
+      if (!own && i + 1 == kPatience && !being_overwritten(slot + row, seen)) {
+        raw = ring_.priorities->max_raw();
+        own = true;
+      }
       std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-      if (word.load(std::memory_order_relaxed) == seen && (own || i + 1 == kPatience)) {
+      if (own && word.load(std::memory_order_relaxed) == seen) {
         words_[at + row] = seen;
         raws_[at + row] = raw;
         return;

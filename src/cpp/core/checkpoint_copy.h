@@ -10,6 +10,7 @@
 
 #include "core/checkpoint_format.h"
 #include "core/ring.h"
+#include "segment/owners.h"
 
 namespace replay_buffer::checkpoint {
 
@@ -45,12 +46,14 @@ class BlockCopier {
   void load_words(std::size_t first, std::size_t n);
   bool same_words(std::size_t first, std::size_t n) const;
   bool weighed(std::size_t slot, std::uint64_t word, float& raw) const;
+  bool being_overwritten(std::size_t slot, std::uint64_t word) const;
   void copy_chunk(std::size_t slot, std::size_t n, std::size_t at, std::byte* to);
   void copy_row(std::size_t slot, std::size_t row, std::size_t rows, std::size_t at, std::byte* to);
   void copy_sections(std::size_t slot, std::size_t row, std::size_t n, std::size_t rows,
                      std::byte* to) const;
 
   const Ring& ring_;
+  Owners owners_;
   Shape shape_;
   std::vector<std::uint64_t> words_;
   std::vector<float> raws_;
