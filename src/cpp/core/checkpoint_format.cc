@@ -203,25 +203,8 @@ Manifest read_manifest(const std::string& directory) {
 }
 
 BufferConfig config_of(const ManifestHeader& header) {
-  const Settings& s = header.settings;
-  BufferConfig config;
-  config.capacity = s.capacity;
-  config.strategy = static_cast<SamplingStrategy>(s.strategy);
-  config.alpha = std::bit_cast<float>(header.counters.alpha_bits);
-  config.beta = s.beta;
-  config.epsilon = s.epsilon;
-  config.weights = static_cast<WeightScale>(s.weights);
-  config.cer = s.cer != 0;
-  config.max_times_sampled = s.max_times_sampled;
-  config.seed = s.seed;
-  config.block_rows = s.block_rows;
-  config.min_size = s.min_size;
-  config.samples_per_insert = s.samples_per_insert;
-  config.tolerance = s.tolerance;
-  config.durable = s.durable != 0;
-  config.beta_end = s.beta_end;
-  config.beta_steps = s.beta_steps;
-  return config;
+  return replay_buffer::config_of(header.settings,
+                                  std::bit_cast<float>(header.counters.alpha_bits));
 }
 
 }  // namespace replay_buffer::checkpoint

@@ -68,25 +68,7 @@ void Store::unlink(const std::string& location) {
 }
 
 BufferConfig Store::config() const {
-  const Settings& s = buffer_->layout().settings;
-  BufferConfig config;
-  config.capacity = s.capacity;
-  config.strategy = static_cast<SamplingStrategy>(s.strategy);
-  config.alpha = buffer_->ring().alpha();
-  config.beta = s.beta;
-  config.epsilon = s.epsilon;
-  config.weights = static_cast<WeightScale>(s.weights);
-  config.cer = s.cer != 0;
-  config.max_times_sampled = s.max_times_sampled;
-  config.seed = s.seed;
-  config.block_rows = s.block_rows;
-  config.min_size = s.min_size;
-  config.samples_per_insert = s.samples_per_insert;
-  config.tolerance = s.tolerance;
-  config.durable = s.durable != 0;
-  config.beta_end = s.beta_end;
-  config.beta_steps = s.beta_steps;
-  return config;
+  return config_of(buffer_->layout().settings, buffer_->ring().alpha());
 }
 
 std::int64_t Store::add(const void* const* columns, const float* priority) {

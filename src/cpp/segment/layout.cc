@@ -183,6 +183,27 @@ Settings make_settings(const BufferConfig& config, const Schema& schema) {
   return s;
 }
 
+BufferConfig config_of(const Settings& s, float alpha) {
+  BufferConfig config;
+  config.capacity = s.capacity;
+  config.strategy = static_cast<SamplingStrategy>(s.strategy);
+  config.alpha = alpha;
+  config.beta = s.beta;
+  config.epsilon = s.epsilon;
+  config.weights = static_cast<WeightScale>(s.weights);
+  config.cer = s.cer != 0;
+  config.max_times_sampled = s.max_times_sampled;
+  config.seed = s.seed;
+  config.block_rows = s.block_rows;
+  config.min_size = s.min_size;
+  config.samples_per_insert = s.samples_per_insert;
+  config.tolerance = s.tolerance;
+  config.durable = s.durable != 0;
+  config.beta_end = s.beta_end;
+  config.beta_steps = s.beta_steps;
+  return config;
+}
+
 Layout plan_layout(const Settings& settings, const Schema& schema) {
   check_settings(settings);
   check_schema(schema);

@@ -255,4 +255,7 @@ struct Layout {
 Settings make_settings(const BufferConfig& config, const Schema& schema);
 Layout plan_layout(const Settings& settings, const Schema& schema);
 
+// The config that such settings were made of; alpha is a counter, since it can change.
+BufferConfig config_of(const Settings& settings, float alpha);
+
 }  // namespace replay_buffer
