@@ -2,7 +2,9 @@
 
 The floor writes the same number of bytes to the same disk in pieces of 1 MiB and then calls fsync.
 The two take turns in going first, and each begins when the disk has nothing left to write: what one
-leaves to be written would count for the other. Sizes shrink to what memory and disk have room for.
+leaves to be written would count for the other. Disks of virtual machines are slowed down after a
+burst: the size is small enough to stay within one on ours, and where the floor itself varies more
+than by half, the table says that the share is not settled. Sizes shrink to the room there is.
 Files are reopened with what of them the page cache holds.
 """
 
@@ -25,6 +27,7 @@ from benchmarks.micro._measure import available_bytes, quick_asked, write
 from replay_buffer import BufferConfig, Column, ReplayBuffer, Schema
 
 MIB = 1 << 20
+STEADY = 1.5  # how much the floor may vary from turn to turn
 FRAMES = Schema({"frame": Column((84, 84), "uint8"), "action": Column((), "int64")})
 VECTORS = Schema({"obs": Column((24,)), "next_obs": Column((24,)), "action": Column((), "int64")})
 
@@ -98,6 +101,8 @@ def throughput(name: str, schema: Schema, folder: Path, total: int, rounds: int)
             "plain_mib_s": size / MIB / min(floors),
             "share_best": min(floors) / min(saves),
             "share_median": statistics.median(shares),
+            "share_least": min(shares),
+            "floor_spread": max(floors) / min(floors),
             "restore_mib_s": size / MIB / min(loads),
         }
         row["changes"] = changes(buffer, folder / "checkpoint")
@@ -164,9 +169,11 @@ def report(results: dict[str, Any]) -> None:
         print(
             f"{row['rows']:8} {row['mib']:7.0f} MiB   checkpoint {row['checkpoint_mib_s']:6.0f} "
             f"MiB/s   plain write {row['plain_mib_s']:6.0f} MiB/s   {row['share_best']:.0%} of it "
-            f"(median {row['share_median']:.0%}; target 70%)   restore {row['restore_mib_s']:.0f} "
-            "MiB/s"
+            f"(median {row['share_median']:.0%}, least {row['share_least']:.0%}; target 70%)   "
+            f"restore {row['restore_mib_s']:.0f} MiB/s"
         )
+        if row["floor_spread"] > STEADY:
+            print(f"    not settled: the plain write varies {row['floor_spread']:.1f} times")
         for change in row["changes"]:
             print(
                 f"    {change['part']:4.0%} of the rows new: {change['mib_written']:7.1f} MiB in "
@@ -184,13 +191,13 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="replay-files-", dir=os.environ.get("TMPDIR", ".")))
     try:
         free = shutil.disk_usage(folder).free
-        total = 64 * MIB if quick else min(2048 * MIB, available_bytes() // 4, free // 6)
+        total = 64 * MIB if quick else min(512 * MIB, available_bytes() // 4, free // 6)
         large = 128 * MIB if quick else min(10 * 1024 * MIB, free // 3)
-        rounds = 2 if quick else 6
+        rounds = 2 if quick else 10
         results = {
             "checkpoints": [
                 throughput("frames", FRAMES, folder, total, rounds),
-                throughput("vectors", VECTORS, folder, total // 4, rounds),
+                throughput("vectors", VECTORS, folder, total, rounds),
             ],
             "reopening": reopening(folder, large),
         }
