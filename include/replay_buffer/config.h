@@ -15,6 +15,12 @@ enum class SamplingStrategy : std::uint32_t {
   kLifo = 5,                // the newest rows, newest first
 };
 
+// What a row is. Stored in segments: append, never renumber.
+enum class Storage : std::uint32_t {
+  kTransitions = 0,  // a whole transition: any order, any writer
+  kSteps = 1,        // one step of a stream; what comes after it is in the stream's next row
+};
+
 // How importance weights (N P(i))^-beta are scaled.
 enum class WeightScale : std::uint32_t {
   kBatchMax = 0,   // the largest weight of the batch is 1
@@ -25,6 +31,7 @@ enum class WeightScale : std::uint32_t {
 struct BufferConfig {
   std::uint64_t capacity = 0;
   SamplingStrategy strategy = SamplingStrategy::kUniform;
+  Storage storage = Storage::kTransitions;
   float alpha = 0.6F;     // priority exponent
   float beta = 0.4F;      // importance-weight exponent
   float epsilon = 1e-6F;  // added to every priority before the exponent

@@ -109,9 +109,51 @@ void Blocks::begin_lap(std::size_t b, std::uint32_t lap) const {
   const std::uint32_t last = lap - (ago != 0 ? ago : 0x10000U);
   block.before.store((std::uint64_t{last} << 32) | was.written, std::memory_order_release);
   REPLAY_CRASH_POINT("claim.before");
-  if (!remembered) older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
+  if (!remembered) {
+    older->back.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
+    older->on.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
+    older->taken.store(std::uint64_t{lap} << 32, std::memory_order_release);
+  }
   REPLAY_CRASH_POINT("claim.taken");
   set_fill(b, {static_cast<std::uint16_t>(lap), 0, was.committed});
+}
+
+// A link names the lap it is of in the same word: one that was given to a later lap is not mistaken
+// for it, and not overwritten by who is late.
+void Blocks::link(std::uint64_t from, const Claim& to) const {
+  const std::uint64_t distance = to.sequence - from;
+  if (to.sequence <= from || distance > 0xffffffff) return;
+  for (Block::Lap& one : blocks_[to.block].laps) {
+    if (one.back.load(std::memory_order_relaxed) >> 32 != to.lap) continue;
+    one.back.store((std::uint64_t{to.lap} << 32) | distance, std::memory_order_release);
+  }
+  REPLAY_CRASH_POINT("claim.linked");
+  const std::uint64_t lap = std::uint64_t{lap_of(from)} << 32;
+  for (Block::Lap& one : blocks_[from % count_].laps) {
+    std::uint64_t none = lap;
+    one.on.compare_exchange_strong(none, lap | distance, std::memory_order_acq_rel);
+  }
+}
+
+bool Blocks::after(std::uint64_t& sequence) const {
+  for (const Block::Lap& one : blocks_[sequence % count_].laps) {
+    const std::uint64_t on = one.on.load(std::memory_order_acquire);
+    if (on >> 32 != lap_of(sequence) || (on & 0xffffffff) == 0) continue;
+    sequence += on & 0xffffffff;
+    return true;
+  }
+  return false;
+}
+
+bool Blocks::before(std::uint64_t& sequence) const {
+  for (const Block::Lap& one : blocks_[sequence % count_].laps) {
+    const std::uint64_t back = one.back.load(std::memory_order_acquire);
+    const std::uint64_t distance = back & 0xffffffff;
+    if (back >> 32 != lap_of(sequence) || distance == 0 || distance > sequence) continue;
+    sequence -= distance;
+    return true;
+  }
+  return false;
 }
 
 void Blocks::seal(const Claim& claim) const {

@@ -57,6 +57,14 @@ class Blocks {
   // written(sequence) are there.
   std::optional<Claim> reclaim(Identity me) const;
 
+  // Says that the writer who claimed the block at `from` went on in the one of `to`, which it still
+  // holds.
+  void link(std::uint64_t from, const Claim& to) const;
+  // The claim that the same writer made after the one at `sequence`, or before it. False when there
+  // is none, or the block is too many laps further to remember.
+  bool after(std::uint64_t& sequence) const;
+  bool before(std::uint64_t& sequence) const;
+
   // Gives a claimed block back; its rows stay.
   void seal(const Claim& claim) const;
 

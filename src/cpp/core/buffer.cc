@@ -18,8 +18,6 @@
 namespace replay_buffer {
 namespace {
 
-// Batches of more bytes than this are copied by several threads.
-constexpr std::size_t kParallelBytes = 256 * 1024;
 // Batches of more bytes than this are not read ahead: the cache would not keep them.
 constexpr std::size_t kAheadBytes = 16 * 1024;
 // Draws between two looks for owners that died while they changed priorities.
@@ -216,12 +214,15 @@ void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   if (ring_.settings().cer != 0) include_newest(picks);
   copy_rows(draw.random_, picks, batch);
   if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
-  if (writable()) {
-    ring_.counters().rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
-    // Who draws comes by, now and then, what a learner left that was killed in an update.
-    if (draw.turn_ % kMendEvery == 0 && ring_.segment->file() != nullptr) try_mend_changes();
-  }
+  drawn_batch(draw, batch.rows);
   read_ahead(draw.turn_, batch.rows);
+}
+
+void Buffer::drawn_batch(const Draw& draw, std::size_t rows) {
+  if (!writable()) return;
+  ring_.counters().rows_sampled.fetch_add(rows, std::memory_order_relaxed);
+  // Who draws comes by, now and then, what a learner left that was killed in an update.
+  if (draw.turn_ % kMendEvery == 0 && ring_.segment->file() != nullptr) try_mend_changes();
 }
 
 // A learner that draws alone will ask for as many rows again: they come into the cache while it

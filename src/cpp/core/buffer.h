@@ -17,11 +17,15 @@
 #include "core/recovery.h"
 #include "core/ring.h"
 #include "core/sampler.h"
+#include "core/view.h"
 #include "core/writer.h"
 #include "os/cpu.h"
 #include "os/thread_lock.h"
 
 namespace replay_buffer {
+
+// Batches of more bytes than this are copied by several threads.
+inline constexpr std::size_t kParallelBytes = 256 * 1024;
 
 // Where a batch goes: row ids, weights (null: not wanted), and the columns (null: not wanted). Row
 // i of column c goes to columns[c] + i * step; a step of 0 is the column's own size, a plain array.
@@ -69,6 +73,14 @@ class Buffer {
   const Owners& owners() const { return owners_; }
   bool writable() const { return ring_.segment->writable(); }
 
+  // For writers beside the one of add(): who they write as, in the child of a fork somebody of its
+  // own; and who mends for them.
+  Identity identity() {
+    owner();
+    return me_;
+  }
+  const Reaper& reaper() const { return recovery_; }
+
   // The rate limiter, which add() and sample() leave to the caller: where it is active, a call has
   // its share before it begins.
   Limiter& limiter() { return limiter_; }
@@ -92,6 +104,15 @@ class Buffer {
   // leaves no trace. REQUIRES: finish() with a batch of as many rows.
   void begin(Draw& draw);
   void finish(Draw& draw, const Batch& batch, float beta);
+
+  // A batch of what a view makes of the rows drawn. Throws kNotEnoughRows when no row is a start.
+  void sample(const View& view, const ViewBatch& batch, float beta);
+  // What a view makes of these rows. Returns how many of them are no start, or gone; `not_made`
+  // gets 1 for those, and their places in the batch hold nothing of use.
+  std::size_t make(const View& view, std::span<const std::int64_t> ids, const ViewBatch& batch,
+                   std::uint8_t* not_made) const;
+  // All rows that are a start for a view now, by slot.
+  std::vector<Place> starts(const View& view, std::size_t time) const;
 
   // Sets raw priorities; see Priorities. REQUIRES: the ring has priorities.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws);
@@ -143,6 +164,13 @@ class Buffer {
   void choose(Draw& draw, std::uint64_t turn) const;
   void read_ahead(std::uint64_t turn, std::size_t rows);
   void include_newest(std::span<Pick> picks) const;
+  bool try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
+                std::uint64_t salt, Window& window) const;
+  void make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,
+                std::size_t at, std::uint64_t salt, std::vector<Pick>& starts);
+  void make_items(const View& view, Random& random, std::span<Pick> picks, const ViewBatch& batch);
+  std::vector<Pick> weighed_starts(const View& view, std::size_t time);
+  void drawn_batch(const Draw& draw, std::size_t rows);
   void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
 
   Ring ring_;

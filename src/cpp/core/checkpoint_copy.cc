@@ -59,7 +59,7 @@ bool BlockCopier::same_words(std::size_t first, std::size_t n) const {
 // row is gone.
 bool BlockCopier::weighed(std::size_t slot, std::uint64_t word, float& raw) const {
   raw = 0;
-  if (!ring_.priorities || !row_committed(word)) return true;
+  if (!ring_.priorities || !row_weighed(word)) return true;
   const PriorityWord priority = ring_.priorities->of(slot);
   if (priority.lap != lap_of(word)) return false;
   raw = priority.raw;
@@ -190,8 +190,8 @@ void BlockCopier::describe(std::size_t b, BlockEntry& entry) const {
     fill = ring_.blocks.fill(b);
     entry.before = block.before.load(std::memory_order_acquire);
     for (std::size_t l = 0; l < 2; ++l) {
-      entry.lap_width[l] = block.laps[l].lap_width.load(std::memory_order_relaxed);
-      entry.links[l] = block.laps[l].links.load(std::memory_order_relaxed);
+      entry.back[l] = block.laps[l].back.load(std::memory_order_relaxed);
+      entry.on[l] = block.laps[l].on.load(std::memory_order_relaxed);
       entry.taken[l] = block.laps[l].taken.load(std::memory_order_acquire);
     }
     // Until then its new holder is at begin_lap().
@@ -208,7 +208,8 @@ void BlockCopier::describe(std::size_t b, BlockEntry& entry) const {
   }
   const bool remembered = entry.taken[0] >> 32 == entry.lap || entry.taken[1] >> 32 == entry.lap;
   if (!remembered) {
-    entry.taken[entry.taken[0] > entry.taken[1] ? 1 : 0] = std::uint64_t{entry.lap} << 32;
+    const std::size_t older = entry.taken[0] > entry.taken[1] ? 1 : 0;
+    entry.back[older] = entry.on[older] = entry.taken[older] = std::uint64_t{entry.lap} << 32;
   }
 }
 

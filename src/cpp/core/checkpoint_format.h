@@ -33,6 +33,9 @@ struct SavedCounters {
   std::uint64_t updates_stale;
   std::uint64_t rows_added;
   std::int64_t balance;
+  std::uint64_t episodes;
+  std::uint64_t episode_steps;
+  std::uint64_t return_bits;
   std::uint32_t alpha_bits;
   std::uint32_t max_raw_bits;
 };
@@ -76,15 +79,15 @@ struct BlockEntry {
   std::uint64_t rows;    // of the piece: the block's first ones, up to the last ever written
   std::uint64_t digest;  // of their row words, as they are in the piece
   std::uint64_t before;
-  std::uint64_t lap_width[2];
-  std::uint64_t links[2];
+  std::uint64_t back[2];
+  std::uint64_t on[2];
   std::uint64_t taken[2];
   Piece data;
   Piece priorities;  // f32 for each row of the piece: raw priorities, 0 where no row is
 };
 
-static_assert(sizeof(SavedCounters) == 72);
-static_assert(sizeof(ManifestHeader) == 272);
+static_assert(sizeof(SavedCounters) == 96);
+static_assert(sizeof(ManifestHeader) == 296);
 static_assert(sizeof(BlockEntry) == 144);
 static_assert(std::is_trivially_copyable_v<ManifestHeader> &&
               std::is_trivially_copyable_v<BlockEntry>);

@@ -91,6 +91,9 @@ class Restorer {
     c.rows_sampled.store(saved.rows_sampled, std::memory_order_relaxed);
     c.updates_applied.store(saved.updates_applied, std::memory_order_relaxed);
     c.updates_stale.store(saved.updates_stale, std::memory_order_relaxed);
+    c.episodes.store(saved.episodes, std::memory_order_relaxed);
+    c.episode_steps.store(saved.episode_steps, std::memory_order_relaxed);
+    c.return_bits.store(saved.return_bits, std::memory_order_relaxed);
     c.max_raw_bits.store(saved.max_raw_bits, std::memory_order_relaxed);
     if (limiter) c.balance.store(saved.balance, std::memory_order_relaxed);
     segment_.owners()[0].rows_added.store(saved.rows_added, std::memory_order_relaxed);
@@ -102,8 +105,8 @@ class Restorer {
                      std::memory_order_relaxed);
     block.before.store(entry.before, std::memory_order_relaxed);
     for (std::size_t l = 0; l < 2; ++l) {
-      block.laps[l].lap_width.store(entry.lap_width[l], std::memory_order_relaxed);
-      block.laps[l].links.store(entry.links[l], std::memory_order_relaxed);
+      block.laps[l].back.store(entry.back[l], std::memory_order_relaxed);
+      block.laps[l].on.store(entry.on[l], std::memory_order_relaxed);
       block.laps[l].taken.store(entry.taken[l], std::memory_order_relaxed);
     }
     const std::size_t first = b * blocks_.block_rows();
@@ -174,7 +177,7 @@ class Restorer {
       }
       ++fill.committed;
       if (segment_.layout().durable()) {
-        segment_.checks()[first + i].store(rows_.check(first + i, id), std::memory_order_relaxed);
+        segment_.checks()[first + i].store(rows_.check(first + i, seen), std::memory_order_relaxed);
       }
     }
     return fill;
@@ -187,7 +190,7 @@ class Restorer {
     for (std::size_t i = 0; i < raws.size(); ++i) {
       if (!(std::isfinite(raws[i]) && raws[i] >= 0)) corrupt(path_, "a priority makes no sense");
       const std::uint64_t word = rows_.word(first + i).load(std::memory_order_relaxed);
-      if (!row_committed(word)) continue;
+      if (!row_weighed(word)) continue;
       const auto lap = static_cast<std::uint32_t>(row_id(word) / rows_.capacity() + 1);
       segment_.priorities()[first + i].store(PriorityWord{raws[i], lap}.pack(),
                                              std::memory_order_relaxed);

@@ -288,6 +288,9 @@ class Checkpointer {
     saved.rows_sampled = c.rows_sampled.load(std::memory_order_relaxed);
     saved.updates_applied = c.updates_applied.load(std::memory_order_relaxed);
     saved.updates_stale = c.updates_stale.load(std::memory_order_relaxed);
+    saved.episodes = c.episodes.load(std::memory_order_relaxed);
+    saved.episode_steps = c.episode_steps.load(std::memory_order_relaxed);
+    saved.return_bits = c.return_bits.load(std::memory_order_relaxed);
     saved.rows_added = ring_.rows_added();
     saved.balance = c.balance.load(std::memory_order_relaxed);
     saved.alpha_bits = c.alpha_bits.load(std::memory_order_relaxed);

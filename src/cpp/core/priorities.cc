@@ -222,7 +222,7 @@ void Priorities::refresh_all() const {
 
 void Priorities::mend(std::size_t slot, std::uint64_t row) const {
   const PriorityWord word = of(slot);
-  if (!row_committed(row)) {
+  if (!row_weighed(row)) {
     if (word.lap != 0 && word.lap != kGone) drop(slot, word.lap);
   } else {
     const auto lap = static_cast<std::uint32_t>(row_id(row) / capacity_ + 1);

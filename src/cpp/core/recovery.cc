@@ -167,7 +167,7 @@ std::uint32_t Recovery::keep_sound_rows(std::size_t block) const {
     const std::uint64_t id = row_id(word);
     const std::uint64_t lap = id / rows.capacity() + 1;
     const bool possible = id % rows.capacity() == slot && lap < kMostLaps;
-    if (possible && row_committed(word) && rows.sound(slot, id)) {
+    if (possible && row_committed(word) && rows.sound(slot, word)) {
       newest = std::max(newest, static_cast<std::uint32_t>(lap));
     } else {
       rows.word(slot).store(possible ? row_word(id, RowState::kEmpty) : 0,
@@ -231,10 +231,14 @@ void Recovery::settle_block(std::size_t b, std::uint32_t newest) const {
       remembered = true;
     } else if (of != before >> 32) {
       one.taken.store(0, std::memory_order_relaxed);
+      one.back.store(0, std::memory_order_relaxed);
+      one.on.store(0, std::memory_order_relaxed);
     }
   }
   if (!remembered) {
     Block::Lap& older = block.laps[block.laps[0].taken.load() > block.laps[1].taken.load() ? 1 : 0];
+    older.back.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
+    older.on.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
     older.taken.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
   }
   if (lap == 0) {
@@ -254,7 +258,7 @@ void Recovery::settle_priority(std::size_t slot) const {
   std::atomic<std::uint32_t>& most = ring_.counters().max_raw_bits;
   const auto max_raw = std::bit_cast<float>(most.load(std::memory_order_relaxed));
   PriorityWord next{0, row == 0 ? 0 : Priorities::kGone};
-  if (row_committed(row)) {
+  if (row_weighed(row)) {
     const bool own = seen.lap == lap && std::isfinite(seen.raw) && seen.raw >= 0;
     next = {own ? seen.raw : max_raw, lap};
     if (next.raw > max_raw) {

@@ -46,6 +46,22 @@ inline void copy_shared(void* to, const void* from, std::size_t n) {
 #endif
 }
 
+// The same for bytes that become zero.
+inline void clear_shared(void* to, std::size_t n) {
+#if defined(__SANITIZE_THREAD__)
+  auto* t = static_cast<std::uint8_t*>(to);
+  for (std::size_t i = 0; i < n; ++i) __atomic_store_n(t + i, std::uint8_t{0}, __ATOMIC_RELAXED);
+#else
+  std::memset(to, 0, n);
+#endif
+}
+
+// What a row is in its stream: the flags of its word, and where its neighbours are.
+struct Mark {
+  std::uint64_t flags = 0;
+  Link link{};
+};
+
 // One cell of a column for each of n rows, `step` bytes apart in the output. The size is known to
 // the compiler for the sizes that scalars and small vectors have.
 template <std::size_t kBytes>
@@ -66,6 +82,7 @@ class Rows {
         stride_(segment.layout().record_stride),
         capacity_(segment.layout().settings.capacity),
         checks_(segment.layout().durable() ? segment.checks() : nullptr),
+        link_(segment.layout().link),
         places_(segment.layout().places.data()),
         columns_(segment.layout().places.size()) {
     apart_ = words_ != records_;
@@ -93,31 +110,48 @@ class Rows {
     if (apart_) prefetch_apart(slot);
   }
 
-  // Writes and publishes one row: row `at` of the input columns. Returns the word before.
+  bool has_links() const { return link_.bytes != 0; }
+  // REQUIRES: has_links(). To be believed only if the row's word is the same afterwards.
+  Link link(std::size_t slot) const {
+    Link link;
+    copy_shared(&link, base_ + link_.base + slot * link_.stride, sizeof(link));
+    return link;
+  }
+
+  // Writes and publishes one row: row `at` of the input columns; a null column becomes zero.
+  // Returns the word before.
   std::uint64_t write(std::size_t slot, std::uint64_t id, const std::byte* const* columns,
-                      std::size_t at) const {
+                      std::size_t at, const Mark& mark = {}) const {
     std::atomic<std::uint64_t>& w = word(slot);
     const std::uint64_t before = w.load(std::memory_order_relaxed);
     w.store(row_word(id, RowState::kWriting), std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);  // pairs with the fence in read()
     REPLAY_CRASH_POINT("row.writing");
+    if (has_links()) {
+      copy_shared(base_ + link_.base + slot * link_.stride, &mark.link, sizeof(Link));
+    }
     for (std::size_t c = 0; c < columns_; ++c) {
       const std::size_t n = places_[c].bytes;
-      copy_shared(cell(c, slot), columns[c] + at * n, n);
+      if (columns[c] != nullptr) [[likely]] {
+        copy_shared(cell(c, slot), columns[c] + at * n, n);
+      } else {
+        clear_shared(cell(c, slot), n);
+      }
       REPLAY_CRASH_POINT("row.cell");
     }
-    if (checks_ != nullptr) checks_[slot].store(check(slot, id), std::memory_order_relaxed);
+    const std::uint64_t word = row_word(id, RowState::kCommitted, mark.flags);
+    if (checks_ != nullptr) checks_[slot].store(check(slot, word), std::memory_order_relaxed);
     REPLAY_CRASH_POINT("row.copied");
-    w.store(row_word(id, RowState::kCommitted), std::memory_order_release);
+    w.store(word, std::memory_order_release);
     return before;
   }
 
-  // The checksum that belongs to the row with this id, from its bytes.
-  std::uint64_t check(std::size_t slot, std::uint64_t id) const;
+  // The checksum that belongs to the row with this word, from its bytes.
+  std::uint64_t check(std::size_t slot, std::uint64_t word) const;
   // Whether the row's bytes are those its checksum was made of. REQUIRES: a durable segment, and
   // nobody writes.
-  bool sound(std::size_t slot, std::uint64_t id) const {
-    return checks_[slot].load(std::memory_order_relaxed) == check(slot, id);
+  bool sound(std::size_t slot, std::uint64_t word) const {
+    return checks_[slot].load(std::memory_order_relaxed) == check(slot, word);
   }
 
   // Copies the row at `slot` to place `at` of the output columns, `step` bytes apart (0: bytes(c));
@@ -188,6 +222,7 @@ class Rows {
   std::size_t stride_;
   std::size_t capacity_;
   std::atomic<std::uint64_t>* checks_;  // null unless durable
+  ColumnPlace link_;
   const ColumnPlace* places_;
   std::size_t columns_;
   bool apart_ = false;  // something of a row lies outside its record

@@ -161,7 +161,7 @@ class Look {
     } else if (state == RowState::kWriting && held.state != BlockState::kOpen) {
       report("row ", id, " is being written in a block that is not open");
     } else if (state == RowState::kCommitted && ring_.layout().durable() &&
-               !ring_.rows.sound(slot, id)) {
+               !ring_.rows.sound(slot, word)) {
       report("the checksum of row ", id, " is wrong");
     }
   }
@@ -169,9 +169,9 @@ class Look {
   void priority(std::size_t slot, std::uint64_t word) {
     const PriorityWord held = ring_.priorities->of(slot);
     const bool none = held.lap == 0 || held.lap == Priorities::kGone;
-    if (row_committed(word) && held.lap != row_id(word) / capacity_ + 1) {
+    if (row_weighed(word) && held.lap != row_id(word) / capacity_ + 1) {
       report("row ", row_id(word), " has no priority");
-    } else if (!row_committed(word) && !none) {
+    } else if (!row_weighed(word) && !none) {
       report("slot ", slot, " has a priority of lap ", held.lap, " and no row");
     } else if (!none && !valid_raw(held.raw)) {
       report("the priority in slot ", slot, " is ", held.raw);

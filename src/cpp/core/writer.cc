@@ -7,19 +7,23 @@
 namespace replay_buffer {
 
 void Writer::append(std::size_t n, const std::byte* const* columns, const float* raws,
-                    std::int64_t* ids) {
+                    std::int64_t* ids, const Mark* marks) {
   for (std::size_t done = 0; done < n;) {
-    if (!open_ || cursor_ == claim_.rows || era_ != ring_.blocks.era()) claim();
+    begin();
     const std::size_t run = std::min(n - done, claim_.rows - cursor_);
-    write_run(run, columns, done, raws, ids);
+    write_run(run, columns, done, raws, ids, marks);
     done += run;
-    if (cursor_ == claim_.rows) close();  // nobody has to go around a block that is full
+    if (cursor_ == claim_.rows) seal();  // nobody has to go around a block that is full
   }
+}
+
+void Writer::begin() {
+  if (!open_ || cursor_ == claim_.rows || era_ != ring_.blocks.era()) claim();
 }
 
 // Rows [from, from + n) of the input, all into the open block.
 void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
-                       const float* raws, std::int64_t* ids) {
+                       const float* raws, std::int64_t* ids, const Mark* marks) {
   const std::size_t first = claim_.first_slot + cursor_;
   const std::uint64_t first_id = claim_.id(cursor_, ring_.rows.capacity());
   std::uint32_t fresh = 0;  // rows that take the place of none
@@ -27,9 +31,11 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   for (std::size_t i = 0; i < n; ++i) {
     if (ring_.priorities) ring_.priorities->retire(first + i);
     REPLAY_CRASH_POINT("row.retired");
-    const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i);
+    const Mark mark = marks != nullptr ? marks[from + i] : Mark{first_ ? row_flag::kFirst : 0, {}};
+    first_ = false;
+    const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i, mark);
     REPLAY_CRASH_POINT("row.committed");
-    if (ring_.priorities) {
+    if (ring_.priorities && (mark.flags & row_flag::kFinal) == 0) {
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
     }
     if (!row_committed(before)) ++fresh;
@@ -38,21 +44,26 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   cursor_ += n;
   REPLAY_CRASH_POINT("row.weighed");
   ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
-  // Only this writer counts in its owner's line.
+  // Writers of steps share their owner's line; the writer of add() is alone in it.
   std::atomic<std::uint64_t>& added = ring_.segment->owners()[me_.owner].rows_added;
-  added.store(added.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  if (marks != nullptr) {
+    added.fetch_add(n, std::memory_order_relaxed);
+  } else {
+    added.store(added.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
   REPLAY_CRASH_POINT("row.counted");
   if (ring_.priorities) ring_.priorities->tree().refresh_range(first, n);
   REPLAY_CRASH_POINT("row.done");
 }
 
 void Writer::abandon() {
+  linked_ = false;
   if (!open_) return;
   // Rows committed but not yet counted by the thread that stayed behind.
   while (cursor_ < claim_.rows) {
     const std::uint64_t word =
         ring_.rows.word(claim_.first_slot + cursor_).load(std::memory_order_relaxed);
-    if (word != row_word(claim_.id(cursor_, ring_.rows.capacity()), RowState::kCommitted)) break;
+    if (!row_committed(word) || row_id(word) != claim_.id(cursor_, ring_.rows.capacity())) break;
     ++cursor_;
   }
   Fill fill{static_cast<std::uint16_t>(claim_.lap), static_cast<std::uint32_t>(cursor_), 0};
@@ -66,13 +77,46 @@ void Writer::abandon() {
 }
 
 void Writer::claim() {
-  close();
+  const std::uint64_t last = claim_.sequence;
+  if (era_ != ring_.blocks.era()) {
+    close();
+  } else {
+    seal();
+  }
   era_ = ring_.blocks.era();
   claim_ = ring_.blocks.claim(me_, reaper_);
   cursor_ = 0;
   open_ = true;
+  if (linked_) {
+    ring_.blocks.link(last, claim_);
+  } else {
+    ++chain_;
+    linked_ = first_ = true;
+  }
   if (era_ != 0 && reaper_ != nullptr && ring_.blocks.outdated(claim_.block)) {
     reaper_->renew(claim_.block, claim_.lap);
+  }
+  if (ring_.rows.has_links()) forget_older_laps();
+}
+
+// A block knows the way from its rows of two laps. Where the lap before this one was not filled,
+// rows of the lap before that are left, which nobody could go on from.
+void Writer::forget_older_laps() {
+  const std::uint64_t before = ring_.segment->blocks()[claim_.block].before.load();
+  const std::uint64_t oldest = before >> 32;
+  if (oldest == 0 || (before & 0xffffffff) >= claim_.rows) return;
+  Fill fill = ring_.blocks.fill(claim_.block);
+  for (std::size_t slot = claim_.first_slot; slot < claim_.first_slot + claim_.rows; ++slot) {
+    std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
+    const std::uint64_t seen = word.load(std::memory_order_relaxed);
+    if (!row_committed(seen) || row_id(seen) / ring_.rows.capacity() + 1 >= oldest) continue;
+    if (ring_.priorities) ring_.priorities->retire(slot);
+    word.store(row_word(row_id(seen), RowState::kEmpty), std::memory_order_release);
+    --fill.committed;
+  }
+  ring_.blocks.set_fill(claim_.block, fill);
+  if (ring_.priorities) {
+    ring_.priorities->tree().refresh_range(claim_.first_slot, claim_.rows);
   }
 }
 
@@ -83,10 +127,16 @@ void Writer::resume() {
   if (!newest) return;
   claim_ = *newest;
   cursor_ = ring_.blocks.written(claim_.sequence);
-  open_ = true;
+  open_ = linked_ = first_ = true;
+  ++chain_;
 }
 
 void Writer::close() {
+  seal();
+  linked_ = false;
+}
+
+void Writer::seal() {
   if (!open_) return;
   open_ = false;
   ring_.blocks.seal(claim_);

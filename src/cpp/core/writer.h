@@ -21,8 +21,16 @@ class Writer {
 
   // Writes n rows. Row i of column c is at columns[c] + i * bytes(c). `raws`, when not null, holds
   // n raw priorities, each finite and >= 0 (checked by the caller). `ids`, when not null, gets the
-  // row ids. Every row is published when the call returns.
-  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+  // row ids. `marks`, of steps, says what each row is in its stream; there a null column becomes
+  // zero. Every row is published when the call returns.
+  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids,
+              const Mark* marks = nullptr);
+
+  // Rows of one chain lie in blocks that are linked. A writer begins another chain, with the next
+  // number, when it was closed or the buffer cleared. begin() has a row ready to be written: what
+  // chain() says is then true of the next row.
+  void begin();
+  std::uint64_t chain() const { return chain_; }
 
   // Goes on in the newest block of the ring, if it has room left and nobody holds it.
   void resume();
@@ -35,14 +43,16 @@ class Writer {
   void abandon();
   // In shared memory: the block is the parent's. The writer goes on as `me`.
   void become(Identity me) {
-    open_ = false;
+    open_ = linked_ = false;
     me_ = me;
   }
 
  private:
   void claim();
+  void seal();
+  void forget_older_laps();
   void write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
-                 const float* raws, std::int64_t* ids);
+                 const float* raws, std::int64_t* ids, const Mark* marks);
 
   const Ring& ring_;
   Identity me_;
@@ -51,6 +61,9 @@ class Writer {
   Claim claim_;
   std::size_t cursor_ = 0;  // rows of the claim already written
   std::uint64_t era_ = 0;
+  std::uint64_t chain_ = 0;
+  bool linked_ = false;  // the next claim goes on where claim_ ended
+  bool first_ = true;    // no row of this chain is written yet
 };
 
 }  // namespace replay_buffer

@@ -135,6 +135,14 @@ void check_settings(const Settings& s) {
     invalid("max_times_sampled is too large: a block can be drawn from 2^31 times");
   }
   const auto strategy = static_cast<SamplingStrategy>(s.strategy);
+  if (s.storage > static_cast<std::uint32_t>(Storage::kSteps)) invalid("unknown storage");
+  if (s.storage == static_cast<std::uint32_t>(Storage::kSteps)) {
+    if (strategy != SamplingStrategy::kUniform && strategy != SamplingStrategy::kPrioritized &&
+        strategy != SamplingStrategy::kRank) {
+      invalid("steps are drawn uniformly, by priority or by rank");
+    }
+    if (s.cer != 0) invalid("cer is for transitions: the newest step has no successor yet");
+  }
   if (s.cer != 0 && (strategy == SamplingStrategy::kFifo || strategy == SamplingStrategy::kLifo ||
                      strategy == SamplingStrategy::kWithoutReplacement)) {
     invalid("cer has no meaning with this strategy");
@@ -163,6 +171,7 @@ Settings make_settings(const BufferConfig& config, const Schema& schema) {
   s.capacity = config.capacity;
   s.block_rows = config.block_rows != 0 ? config.block_rows : choose_block_rows(config.capacity);
   s.strategy = static_cast<std::uint32_t>(config.strategy);
+  s.storage = static_cast<std::uint32_t>(config.storage);
   s.weights = static_cast<std::uint32_t>(config.weights);
   s.cer = config.cer ? 1 : 0;
   s.max_times_sampled = config.max_times_sampled;
@@ -187,6 +196,7 @@ BufferConfig config_of(const Settings& s, float alpha) {
   BufferConfig config;
   config.capacity = s.capacity;
   config.strategy = static_cast<SamplingStrategy>(s.strategy);
+  config.storage = static_cast<Storage>(s.storage);
   config.alpha = alpha;
   config.beta = s.beta;
   config.epsilon = s.epsilon;
@@ -216,6 +226,7 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   std::size_t end = sizeof(Header);
   l.columns_at = take(end, schema.size(), sizeof(ColumnEntry), kLine);
   l.owners_at = take(end, kOwnerCount, sizeof(Owner), kLine);
+  if (l.has_steps()) l.episodes_at = take(end, kEpisodeCount, sizeof(Episode), kLine);
   l.blocks_at = take(end, l.block_count, sizeof(Block), kLine);
   l.fills_at = take(end, l.block_count, sizeof(std::uint64_t), kLine);
   if (l.has_priorities()) {
@@ -233,6 +244,10 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   l.places.resize(schema.size());
   std::size_t packed = 0;
   std::size_t alignment = 1;
+  if (l.has_steps()) {
+    l.link = {0, 0, sizeof(Link)};
+    packed = alignment = sizeof(Link);
+  }
   std::size_t large = 0;
   for (std::size_t width : {8U, 4U, 2U, 1U}) {
     for (std::size_t i = 0; i < schema.size(); ++i) {
@@ -268,10 +283,13 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   l.records_at = take(end, capacity, l.record_stride, kPage);
   if (inside) l.words_at = l.records_at;
   l.word_stride = inside ? l.record_stride : kWord;
+  const std::size_t cells_at = l.records_at + (inside ? kWord : 0);
+  l.link.base = cells_at;
+  l.link.stride = l.record_stride;
   for (std::size_t i = 0; i < schema.size(); ++i) {
     ColumnPlace& place = l.places[i];
     if (schema[i].bytes() <= kPackedColumnBytes) {
-      place.base += l.records_at + (inside ? kWord : 0);
+      place.base += cells_at;
       place.stride = l.record_stride;
     } else {
       const std::size_t stride = round_up(schema[i].bytes(), kLine);

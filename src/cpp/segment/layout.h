@@ -3,6 +3,7 @@
 //   0        Header          fixed: magic, version, Settings, checksum; then the live Counters
 //   ...      ColumnEntry[]   the schema
 //   ...      Owner[]         the process table
+//   ...      Episode[]       the episodes that ended last           (steps)
 //   ...      Block[]         one cache line per block
 //   ...      fills[]         u64 per block: how full it is
 //   ...      priorities[]    u64 per row: raw priority and lap    (prioritized, rank)
@@ -11,7 +12,7 @@
 //   ...      lows            u64 per inner node: least leaf       (weights by global maximum)
 //   ...      checks[]        u64 per row: checksums               (durable)
 //   ...      words[]         u64 per row: row words               (where padding would cost much)
-//   ...      records         row word and the small columns of a row, packed
+//   ...      records         row word, Link (steps) and the small columns of a row, packed
 //   ...      arrays          one per large column
 //
 // The place of every section is a pure function of Settings and schema (plan_layout), so a segment
@@ -48,9 +49,33 @@ constexpr std::uint64_t row_word(std::uint64_t id, RowState state, std::uint64_t
   return (id << 8) | (flags << 2) | static_cast<std::uint64_t>(state);
 }
 constexpr std::uint64_t row_id(std::uint64_t word) { return word >> 8; }
+constexpr std::uint64_t row_flags(std::uint64_t word) { return (word >> 2) & 63; }
 constexpr bool row_committed(std::uint64_t word) {
   return (word & 3) == static_cast<std::uint64_t>(RowState::kCommitted);
 }
+
+// What a row is in its stream. A writer's first row is a kFirst in every storage; the others are
+// for steps.
+namespace row_flag {
+inline constexpr std::uint64_t kFirst = 1;       // it begins an episode: what came before is another
+inline constexpr std::uint64_t kFinal = 2;       // no step: the observation after an episode's last
+inline constexpr std::uint64_t kTerminated = 4;  // a step that ended its episode, in one of two ways
+inline constexpr std::uint64_t kTruncated = 8;
+inline constexpr std::uint64_t kEnded = kTerminated | kTruncated;
+}  // namespace row_flag
+
+// Whether a row has a priority: a final observation is never drawn.
+constexpr bool row_weighed(std::uint64_t word) {
+  return row_committed(word) && (row_flags(word) & row_flag::kFinal) == 0;
+}
+
+// Where the neighbours of a row lie in its stream: so many rows further, counted along the blocks
+// that its writer filled one after the other. Stands in the record of every row that is a step.
+struct Link {
+  std::uint16_t ahead;   // 0: none
+  std::uint16_t behind;  // 0: none
+  std::uint32_t step;    // the row's number in its episode; a final observation's is its length
+};
 
 // -------------------------------------------------------------------------------------- block word
 // [ lap : 32 | epoch : 16 | owner : 14 | state : 2 ]
@@ -75,13 +100,13 @@ struct BlockWord {
 };
 
 // A block's laps are counted from 1, so that a zeroed block is "sealed at lap 0, nothing in it".
-// Rows of two laps lie in a block while its owner overwrites it: `laps` says of both how their
-// streams are laid out (width) and which blocks come before and after in the same streams.
+// Rows of two laps lie in a block while its owner overwrites it: `laps` says of both which blocks
+// their writer filled before and after it, as distances in claims (sequence numbers); 0 is none.
 struct alignas(kLine) Block {
   struct Lap {
-    std::atomic<std::uint64_t> lap_width;  // lap : 32 | width : 32
-    std::atomic<std::uint64_t> links;      // blocks back : 32 | blocks on : 32; 0 is none
-    std::atomic<std::uint64_t> taken;      // kFifo: lap : 32 | draws given out of that lap : 32
+    std::atomic<std::uint64_t> back;   // lap : 32 | claims back : 32
+    std::atomic<std::uint64_t> on;     // lap : 32 | claims on : 32
+    std::atomic<std::uint64_t> taken;  // kFifo: lap : 32 | draws given out of that lap : 32
   };
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> before;  // lap : 32 | rows written : 32, of the lap before this one
@@ -143,7 +168,8 @@ struct Settings {
   double tolerance;             // how far the two may drift apart, in rows drawn
   std::uint64_t beta_steps;     // beta goes to beta_end in so many draws; 0: it stays
   float beta_end;
-  std::uint32_t reserved[9];
+  std::uint32_t storage;
+  std::uint32_t reserved[8];
 };
 
 struct alignas(kLine) Counters {
@@ -170,8 +196,19 @@ struct alignas(kLine) Counters {
   // A random number by which a checkpoint knows the rows it was made of: within one lineage a row
   // id is never given to two rows.
   std::atomic<std::uint64_t> lineage;
+  // Episodes that ended: how many, their steps, and the sum of their returns (a double, as bits).
+  alignas(kLine) std::atomic<std::uint64_t> episodes;
+  std::atomic<std::uint64_t> episode_steps;
+  std::atomic<std::uint64_t> return_bits;
 };
 inline constexpr std::int64_t kBalanceUnit = std::int64_t{1} << 20;
+
+// One of the episodes that ended last: statistics, which may be torn when many end at once.
+struct Episode {
+  std::atomic<std::uint64_t> steps;
+  std::atomic<std::uint64_t> return_bits;
+};
+inline constexpr std::size_t kEpisodeCount = 128;
 
 struct Header {
   std::uint64_t magic;
@@ -204,10 +241,11 @@ struct alignas(kLine) Owner {
   std::atomic<std::uint64_t> rows_added;  // by all who had the slot
 };
 
+static_assert(sizeof(Link) == 8 && std::is_trivially_copyable_v<Link>);
 static_assert(sizeof(Block) == kLine);
 static_assert(sizeof(Settings) == 128);
-static_assert(sizeof(Counters) == 6 * kLine);
-static_assert(sizeof(Header) == 9 * kLine && offsetof(Header, counters) == 3 * kLine);
+static_assert(sizeof(Counters) == 7 * kLine);
+static_assert(sizeof(Header) == 10 * kLine && offsetof(Header, counters) == 3 * kLine);
 static_assert(sizeof(ColumnEntry) == 192);
 static_assert(sizeof(Owner) == kLine);
 static_assert(std::is_trivially_copyable_v<Settings> && std::is_trivially_copyable_v<ColumnEntry>);
@@ -229,6 +267,7 @@ struct Layout {
 
   std::size_t columns_at;
   std::size_t owners_at;
+  std::size_t episodes_at;
   std::size_t blocks_at;
   std::size_t fills_at;
   std::size_t priorities_at;
@@ -240,6 +279,7 @@ struct Layout {
   std::size_t word_stride;
   std::size_t records_at;
   std::size_t record_stride;
+  ColumnPlace link;  // of each row's Link; no bytes where rows are transitions
   std::vector<ColumnPlace> places;
   std::size_t total_bytes;
   std::size_t row_bytes;  // raw data of one row
@@ -247,6 +287,7 @@ struct Layout {
   bool has_priorities() const;
   bool has_lows() const;
   bool durable() const { return settings.durable != 0; }
+  bool has_steps() const { return settings.storage == static_cast<std::uint32_t>(Storage::kSteps); }
   // Rows of block b: block_rows, fewer in the last one.
   std::size_t rows_in(std::size_t block) const;
 };

@@ -67,6 +67,7 @@ class Segment {
   std::byte* base() const { return mapping_.data(); }
   Counters& counters() const { return at<Header>(0)->counters; }
   Owner* owners() const { return at<Owner>(layout_.owners_at); }
+  Episode* episodes() const { return at<Episode>(layout_.episodes_at); }
   Block* blocks() const { return at<Block>(layout_.blocks_at); }
   std::atomic<std::uint64_t>* fills() const {
     return at<std::atomic<std::uint64_t>>(layout_.fills_at);

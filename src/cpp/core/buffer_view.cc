@@ -1,0 +1,169 @@
+// Batches of what a view makes of the rows drawn: draw, make, and draw again what cannot be made.
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "core/buffer.h"
+#include "os/clock.h"
+#include "os/threads.h"
+#include "replay_buffer/error.h"
+
+namespace replay_buffer {
+namespace {
+
+constexpr std::size_t kAhead = 64;  // items whose rows are fetched together
+constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+
+// How often a place is drawn again before all starts are looked up: where few rows are starts, but
+// not very few, guessing is cheaper.
+unsigned most_guesses(const ViewSpec& spec) {
+  const std::uint64_t rare = spec.whole ? 4096 : 16 * std::uint64_t{spec.period};
+  return static_cast<unsigned>(std::min<std::uint64_t>(64 + rare, 8192));
+}
+
+}  // namespace
+
+void Buffer::sample(const View& view, const ViewBatch& batch, float beta) {
+  if (size() == 0) throw_not_enough(batch.rows, 0);
+  Draw draw(batch.rows);
+  choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
+  const std::span<Pick> picks = draw.picks();
+  make_items(view, draw.random_, picks, batch);
+  if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
+  drawn_batch(draw, batch.rows);
+}
+
+bool Buffer::try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
+                      std::uint64_t salt, Window& window) const {
+  const std::uint64_t word = wanted_word(pick, ring_.blocks.oldest_id());
+  if (word == 0 || !view.resolve({pick.slot, word}, batch.time, Random(salt, at), window)) {
+    return false;
+  }
+  view.copy(window, batch, at);
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+  if (!view.whole(window) || !same_mass(pick)) return false;
+  batch.ids[at] = static_cast<std::int64_t>(row_id(word));
+  return true;
+}
+
+void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
+                        const ViewBatch& batch) {
+  // Items have generators of their own, so that a batch is the same however it is shared out.
+  const std::uint64_t salt = random.next();
+  std::vector<std::uint8_t> failed(picks.size(), 0);
+  const auto make_some = [&](std::size_t from, std::size_t end) {
+    Window window;
+    for (std::size_t i = from; i < end; ++i) {
+      if (i % kAhead == 0 || i == from) {
+        const std::size_t n = std::min(kAhead - i % kAhead, end - i);
+        for (const Pick& pick : picks.subspan(i, n)) ring_.rows.prefetch(pick.slot);
+        for (const Pick& pick : picks.subspan(i, n)) view.prefetch(pick.slot);
+      }
+      failed[i] = try_make(view, picks[i], batch, i, salt, window) ? 0 : 1;
+    }
+  };
+  const std::size_t item = std::max<std::size_t>(1, view.item_bytes(batch));
+  if (item * picks.size() < kParallelBytes) {
+    make_some(0, picks.size());
+  } else {
+    const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / item);
+    os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
+      make_some(task * per_task, std::min(picks.size(), (task + 1) * per_task));
+    });
+  }
+  std::vector<Pick> starts;
+  for (std::size_t i = 0; i < picks.size(); ++i) {
+    if (failed[i] != 0) make_one(view, random, picks[i], batch, i, salt, starts);
+  }
+}
+
+// Draws until an item can be made: by guessing, which leaves every start the probability it has
+// among the starts; then among all starts, which are looked up once for a batch.
+void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,
+                      std::size_t at, std::uint64_t salt, std::vector<Pick>& starts) {
+  Window window;
+  const unsigned guesses = starts.empty() ? most_guesses(view.spec()) : 0;
+  for (unsigned i = 0; i < guesses; ++i) {
+    if (!sampler_->redraw(random, pick, 1)) break;
+    if (try_make(view, pick, batch, at, salt, window)) return;
+  }
+  const std::uint64_t since = os::monotonic_ns();
+  do {
+    if (starts.empty()) starts = weighed_starts(view, batch.time);
+    if (starts.empty()) {
+      throw Error(ErrorCode::kNotEnoughRows,
+                  "cannot sample " + std::to_string(batch.rows) + " items: of " +
+                      std::to_string(size()) + " rows none is a start for this view");
+    }
+    double total = 0;
+    for (const Pick& one : starts) total += static_cast<double>(one.mass);
+    double target = random.unit() * total;
+    pick = starts.back();
+    for (const Pick& one : starts) {
+      target -= static_cast<double>(one.mass);
+      if (target >= 0) continue;
+      pick = one;
+      break;
+    }
+    if (try_make(view, pick, batch, at, salt, window)) return;
+    starts.clear();  // overwritten meanwhile: they have changed
+  } while (os::monotonic_ns() - since < kPatienceNs);
+  throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(batch.rows) +
+                                             " items: none of them can be read whole");
+}
+
+std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
+  std::vector<Place> found;
+  Window window;
+  for (std::size_t slot = 0; slot < ring_.rows.capacity(); ++slot) {
+    if (slot % ring_.blocks.block_rows() == 0 &&
+        ring_.blocks.fill(slot / ring_.blocks.block_rows()).committed == 0) {
+      slot += ring_.blocks.rows_in(slot / ring_.blocks.block_rows()) - 1;
+      continue;
+    }
+    Place row;
+    if (!view.streams().at(slot, row)) continue;
+    if (!view.resolve(row, time, Random(0, 0), window)) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+    if (view.whole(window)) found.push_back(row);
+  }
+  return found;
+}
+
+// The same with the masses they are drawn with; all equal when none has any.
+std::vector<Pick> Buffer::weighed_starts(const View& view, std::size_t time) {
+  std::vector<Pick> picks;
+  double total = 0;
+  for (const Place& row : starts(view, time)) {
+    const auto lap = static_cast<std::uint32_t>(row.id() / ring_.rows.capacity() + 1);
+    picks.push_back({row.slot, lap, sampler_->mass_of(row.slot)});
+    total += static_cast<double>(picks.back().mass);
+  }
+  if (!(total > 0)) {
+    for (Pick& pick : picks) pick.mass = 1;
+  }
+  return picks;
+}
+
+std::size_t Buffer::make(const View& view, std::span<const std::int64_t> ids,
+                         const ViewBatch& batch, std::uint8_t* not_made) const {
+  std::size_t missing = 0;
+  Window window;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<std::uint64_t>(ids[i]);
+    const std::uint64_t lap = id / ring_.rows.capacity() + 1;
+    bool made = false;
+    if (ids[i] >= 0 && lap < Pick::kByMass) {
+      const Pick pick{id % ring_.rows.capacity(), static_cast<std::uint32_t>(lap), 1};
+      // A row further on may have been overwritten on the way: then the item is another.
+      for (int tries = 0; tries < 16 && !made; ++tries) {
+        made = try_make(view, pick, batch, i, 0, window);
+      }
+    }
+    not_made[i] = made ? 0 : 1;
+    missing += made ? 0 : 1;
+  }
+  return missing;
+}
+
+}  // namespace replay_buffer

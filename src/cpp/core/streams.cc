@@ -1,0 +1,35 @@
+#include "core/streams.h"
+
+namespace replay_buffer {
+
+bool Streams::found_in(std::uint64_t sequence, std::uint64_t offset, Place& to) const {
+  const std::uint64_t slot = sequence % ring_.blocks.block_count() * block_rows_ + offset;
+  const std::uint64_t id = sequence / ring_.blocks.block_count() * capacity_ + slot;
+  return found(slot, id, to);
+}
+
+bool Streams::next_block(const Place& from, std::uint64_t distance, Place& to) const {
+  if (distance == 0) return false;
+  const Blocks& blocks = ring_.blocks;
+  std::uint64_t sequence = sequence_of(from);
+  std::uint64_t offset = from.slot % block_rows_ + distance;
+  for (;;) {
+    const std::uint64_t rows = blocks.rows_in(sequence % blocks.block_count());
+    if (offset < rows) return found_in(sequence, offset, to);
+    offset -= rows;
+    if (!blocks.after(sequence)) return false;
+  }
+}
+
+bool Streams::previous_block(const Place& from, std::uint64_t distance, Place& to) const {
+  const Blocks& blocks = ring_.blocks;
+  std::uint64_t sequence = sequence_of(from);
+  std::uint64_t offset = from.slot % block_rows_;
+  while (distance > offset) {
+    if (!blocks.before(sequence)) return false;
+    offset += blocks.rows_in(sequence % blocks.block_count());
+  }
+  return found_in(sequence, offset - distance, to);
+}
+
+}  // namespace replay_buffer

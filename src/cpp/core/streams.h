@@ -1,0 +1,100 @@
+// Streams: from a row to the one before or after it.
+//
+// Rows say how far their neighbours are (Link), counted along the blocks that their writer filled
+// one after the other; where rows are transitions, all of a writer's are one stream. The way is
+// arithmetic inside a block and one look per block across. What is found is the very row that was
+// meant, by its id: a neighbour that was overwritten, or not written yet, is not there.
+//
+// Thread safety: everything may be called at any time. What a row says of its neighbours is true if
+// the row's word is still the same afterwards: whoever walks keeps the places and looks again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/ring.h"
+
+namespace replay_buffer {
+
+// A row as it was seen.
+struct Place {
+  std::uint64_t slot = 0;
+  std::uint64_t word = 0;
+
+  std::uint64_t id() const { return row_id(word); }
+  bool has(std::uint64_t flags) const { return (row_flags(word) & flags) != 0; }
+};
+
+class Streams {
+ public:
+  // The ring must outlive it.
+  explicit Streams(const Ring& ring)
+      : ring_(ring),
+        block_rows_(ring.blocks.block_rows()),
+        capacity_(ring.rows.capacity()),
+        steps_(ring.layout().has_steps()) {}
+
+  // The row in a slot. False when none is committed there, or it was cleared.
+  bool at(std::uint64_t slot, Place& place) const {
+    place = {slot, ring_.rows.word(slot).load(std::memory_order_acquire)};
+    return ring_.blocks.live(place.word);
+  }
+
+  // Whether the row is still the one that was seen. REQUIRES: an acquire fence after what was read.
+  bool same(const Place& place) const {
+    return ring_.rows.word(place.slot).load(std::memory_order_relaxed) == place.word;
+  }
+
+  Link link(const Place& place) const {
+    return steps_ ? ring_.rows.link(place.slot) : Link{1, 1, 0};
+  }
+
+  // The next row of the stream, whatever episode it is of.
+  bool next(const Place& from, Place& to) const {
+    const std::uint64_t distance = link(from).ahead;
+    const std::uint64_t slot = from.slot + distance;
+    const std::uint64_t offset = from.slot % block_rows_ + distance;
+    if (offset < block_rows_ && slot < capacity_) [[likely]] {
+      return distance != 0 && found(slot, from.id() + distance, to);
+    }
+    return next_block(from, distance, to);
+  }
+
+  // The row before, likewise.
+  bool previous(const Place& from, Place& to) const {
+    const std::uint64_t distance = link(from).behind;
+    if (from.slot % block_rows_ >= distance) [[likely]] {
+      return distance != 0 && found(from.slot - distance, from.id() - distance, to);
+    }
+    return previous_block(from, distance, to);
+  }
+
+  // Brings the rows that follow into the cache, as far as they are in the same block.
+  void prefetch_next(std::uint64_t slot, std::size_t n) const {
+    const std::uint64_t distance = steps_ ? ring_.rows.link(slot).ahead : 1;
+    const std::uint64_t end = slot - slot % block_rows_ + block_rows_;
+    for (std::size_t i = 0; i < n; ++i) {
+      slot += distance;
+      if (slot >= end || slot >= capacity_) return;
+      ring_.rows.prefetch(slot);
+    }
+  }
+
+ private:
+  bool found(std::uint64_t slot, std::uint64_t id, Place& to) const {
+    return at(slot, to) && to.id() == id;
+  }
+  bool next_block(const Place& from, std::uint64_t distance, Place& to) const;
+  bool previous_block(const Place& from, std::uint64_t distance, Place& to) const;
+  bool found_in(std::uint64_t sequence, std::uint64_t offset, Place& to) const;
+  std::uint64_t sequence_of(const Place& place) const {
+    return place.id() / capacity_ * ring_.blocks.block_count() + place.slot / block_rows_;
+  }
+
+  const Ring& ring_;
+  std::uint64_t block_rows_;
+  std::uint64_t capacity_;
+  bool steps_;
+};
+
+}  // namespace replay_buffer
