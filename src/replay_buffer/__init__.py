@@ -25,6 +25,9 @@ from .errors import (
 from .pipeline import shared_memory_rl_pipeline
 from .schema import Column, Schema
 from .shared_array import SharedArray
+from .view import View
+from .views import FrameStack, Hindsight, NStep, Sequence, Trajectory
+from .writer import StepWriter
 
 __all__ = [
     "AlreadyExists",
@@ -33,9 +36,12 @@ __all__ = [
     "Closed",
     "Column",
     "Corrupt",
+    "FrameStack",
+    "Hindsight",
     "Incompatible",
     "InvalidArgument",
     "LinearSchedule",
+    "NStep",
     "NotEnoughRows",
     "NotFound",
     "OutOfSpace",
@@ -46,10 +52,14 @@ __all__ = [
     "RowGone",
     "Schema",
     "SchemaMismatch",
+    "Sequence",
     "SharedArray",
     "SharedCircularBuffer",
+    "StepWriter",
     "SystemFailure",
     "Timeout",
+    "Trajectory",
+    "View",
     "__version__",
     "shared_memory_rl_pipeline",
 ]

@@ -89,3 +89,58 @@ class Buffer:
     def _total_priority(self) -> float: ...
     def _max_priority(self) -> float: ...
     def _set_alpha(self, alpha: float) -> None: ...
+
+class Writer:
+    def __init__(self) -> None: ...
+    def append(
+        self,
+        *values: Any,
+        final_obs: Any = None,
+        priority: Any = None,
+        timeout: float | None = None,
+        **columns: Any,
+    ) -> Any: ...
+    def _open(
+        self,
+        owner: Buffer,
+        streams: int,
+        autoreset: int,
+        observed: list[bool],
+        reward: int,
+        terminated: int,
+        truncated: int,
+    ) -> None: ...
+    def _append_prepared(
+        self, arrays: list[Any], finals: Any, raws: Any, timeout: Any, single: bool
+    ) -> Any: ...
+    def _is_open(self) -> bool: ...
+    def _end(self, stream: int) -> None: ...
+    def _close(self) -> None: ...
+
+class View:
+    def __init__(self) -> None: ...
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        out: dict[str, Any] | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
+    def _sample_prepared(
+        self,
+        batch_size: int,
+        *,
+        out: dict[str, Any] | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
+    def _open(
+        self,
+        owner: Buffer,
+        spec: dict[str, Any],
+        outputs: list[tuple[str, int, int, bool, int, list[int]]],
+    ) -> None: ...
+    def _is_open(self) -> bool: ...
+    def _make(self, ids: npt.NDArray[np.int64], time: int) -> tuple[dict[str, Any], Any]: ...
+    def _starts(self) -> npt.NDArray[np.int64]: ...

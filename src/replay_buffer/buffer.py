@@ -11,22 +11,41 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, sharing, waiting
+from . import _core, arguments, sharing, waiting
 from .config import BufferConfig, LinearSchedule
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
-from .inference import DONE, ENDS, Draft, no_rows
-from .schema import Array, Column, Schema
+from .hindsight import HindsightView
+from .inference import DONE, ENDS, STEP, Draft, no_rows
+from .schema import Column, Schema
+from .trajectories import TrajectoryView
+from .view import View
+from .views import Hindsight, Part, Trajectory
+from .writer import Autoreset, StepWriter
+
+#: Names of arrays that views make, which a column of steps cannot have.
+MADE_BY_VIEWS = (
+    "next_obs",
+    "final_obs",
+    "done",
+    "k",
+    "discount",
+    "mask",
+    "is_first",
+    "next_mask",
+    "lengths",
+    "relabelled",
+)
 
 #: What `sample` returns: arrays by column, nested where the schema is.
 Batch = dict[str, Any]
@@ -42,6 +61,9 @@ class ReplayBuffer(_core.Buffer):
     stay uint8, float64 becomes float32 unless a dtype is asked for.
 
     `seed` makes the batches repeatable: the same seed and content give the same batches.
+
+    With storage="steps" rows are the steps of streams, written by a `writer`; `sample` gives
+    transitions, and a `view` what else can be made of steps.
     """
 
     def __init__(
@@ -61,14 +83,14 @@ class ReplayBuffer(_core.Buffer):
         if not isinstance(config, BufferConfig):
             raise InvalidArgument(f"config must be a BufferConfig, not {config!r}")
         self._config = config
-        self._seed = secrets.randbits(64) if seed is None else _seed(seed)
+        self._seed = secrets.randbits(64) if seed is None else arguments.generator_seed(seed)
         self._draft = Draft(
             obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype
         )
         self._schema: Schema | None = None
         self._location = "heap:"
         self._closed = False
-        self._settling = threading.Lock()
+        self._begin()
         _core.plan(
             Schema({"x": Column()}).core_columns(), config.core_options(self._seed)
         )  # checks
@@ -112,7 +134,7 @@ class ReplayBuffer(_core.Buffer):
         if schema is not None and not draft.empty:
             raise InvalidArgument("a schema says everything: no shape or dtype beside it")
         if schema is None:
-            schema = draft.explicit()
+            schema = draft.explicit(steps=config.storage == "steps")
         self._location = location
         self._use(schema if isinstance(schema, Schema) else Schema(schema))
         return self
@@ -229,7 +251,7 @@ class ReplayBuffer(_core.Buffer):
 
         Raises NotEnoughRows before the first row, when the columns are not yet known.
         """
-        n = _count("n", n)
+        n = arguments.count("n", n)
         if not self._settled():
             return self.get(self._no_ids())
         for _ in range(16):
@@ -243,7 +265,7 @@ class ReplayBuffer(_core.Buffer):
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
-        wanted = _ids(ids)
+        wanted = arguments.row_ids(ids)
         if not self._settled():
             self._check_open()
             if wanted.size == 0:
@@ -255,6 +277,33 @@ class ReplayBuffer(_core.Buffer):
             raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
         batch["indices"] = wanted.copy()
         return batch
+
+    def view(self, *parts: Part) -> View:
+        """Batches made of steps: `buffer.view(FrameStack(4), NStep(3, gamma=0.99)).sample(256)`.
+
+        Without parts it is what `sample` gives: transitions of one step. Where rows are transitions
+        that one writer added in their order, NStep can be made of them too.
+        """
+        self._check_open()
+        if any(isinstance(part, Trajectory) for part in parts):
+            return TrajectoryView(self, parts)
+        if any(isinstance(part, Hindsight) for part in parts):
+            return HindsightView(self, parts)
+        return View(self, parts)
+
+    def episodes(self) -> Iterator[Batch]:
+        """The episodes that ended and are whole, the oldest first: one dict of arrays for each.
+
+        Arrays are [time, ...]; `final_obs` is the observation after the last step, `indices` the
+        row id of the first. An episode that is overwritten meanwhile is left out.
+        """
+        view = self.view(Trajectory())
+        for start in np.sort(view.starts()):
+            try:
+                batch = view.get([start])
+            except RowGone:
+                continue
+            yield _first_item(batch)
 
     async def sample_async(
         self,
@@ -280,6 +329,15 @@ class ReplayBuffer(_core.Buffer):
         """`add_batch` in a thread of the loop's executor."""
         call = functools.partial(self.add_batch, *values, **columns)
         return await waiting.in_thread(call, timeout)
+
+    def writer(self, streams: int = 1, autoreset: Autoreset = "same_step") -> StepWriter:
+        """A writer of the steps of `streams` environments; see StepWriter. Any number may write."""
+        self._check_open()
+        if self._config.storage != "steps":
+            raise InvalidArgument("writers are for storage='steps'; transitions are added with add")
+        writer = StepWriter(self, streams, autoreset)
+        self._writers.add(writer)
+        return writer
 
     def clear(self) -> None:
         """Forget all rows. Row ids go on growing; columns, seed and counters stay."""
@@ -315,6 +373,8 @@ class ReplayBuffer(_core.Buffer):
 
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
+        for writer in list(self._writers):
+            writer.close()
         with self._settling:
             self._closed = True
             self._release()
@@ -335,7 +395,7 @@ class ReplayBuffer(_core.Buffer):
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Raw priorities of rows. Raises RowGone when one of them is no longer there."""
         self._check_weighted()
-        wanted = _ids(ids)
+        wanted = arguments.row_ids(ids)
         raws: npt.NDArray[np.float32] = self._raw_priorities(wanted)
         gone = np.isnan(raws)
         if gone.any():
@@ -391,7 +451,9 @@ class ReplayBuffer(_core.Buffer):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        n = _count("batch_size", batch_size)
+        if self._config.storage == "steps":
+            return self._one_step().sample(batch_size, out=out, beta=beta, timeout=timeout)
+        n = arguments.count("batch_size", batch_size)
         self._check_open()
         if beta is not None:
             self._check_weighted()
@@ -408,8 +470,8 @@ class ReplayBuffer(_core.Buffer):
 
     def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
         self._check_weighted()
-        wanted = _ids(indices)
-        raws = np.abs(_numbers("td_errors", td_errors))
+        wanted = arguments.row_ids(indices)
+        raws = np.abs(arguments.numbers("td_errors", td_errors))
         if wanted.shape != raws.shape:
             raise InvalidArgument(f"{wanted.size} ids but {raws.size} td_errors were given")
         if not np.isfinite(raws).all():
@@ -431,7 +493,7 @@ class ReplayBuffer(_core.Buffer):
         self = cls.__new__(cls)
         _core.Buffer.__init__(self)
         self._closed = False
-        self._settling = threading.Lock()
+        self._begin()
         self._location = location
         attach(self)
         facts = self._facts()
@@ -443,11 +505,18 @@ class ReplayBuffer(_core.Buffer):
 
     # --------------------------------------------------------------------------------- internals
 
+    def _begin(self) -> None:
+        self._settling = threading.Lock()
+        self._writers: weakref.WeakSet[StepWriter] = weakref.WeakSet()
+        self._transitions: View | None = None  # what `sample` draws from steps
+
     def _scheduled_beta(self, draws: int) -> float:
         """The exponent of the next batch; called by `sample` when the config has a schedule."""
         return self._config.beta(draws) if callable(self._config.beta) else self._config.beta
 
     def _use(self, schema: Schema) -> None:
+        if self._config.storage == "steps":
+            check_steps(schema)
         options = self._config.core_options(self._seed)
         self._create(self._location, schema.core_columns(), options)
         self._schema = schema
@@ -485,6 +554,8 @@ class ReplayBuffer(_core.Buffer):
     ) -> Ids:
         """Adds rows, settling the schema if they are the first. Changes nothing when it raises."""
         self._check_open()
+        if self._config.storage == "steps":
+            raise InvalidArgument("this buffer stores steps: writer() has append for them")
         schema = self._schema
         row = _by_name(schema, values, columns)
         if schema is None:
@@ -506,11 +577,28 @@ class ReplayBuffer(_core.Buffer):
         ids: Ids = self._write_rows(n, arrays, raws, timeout)
         return ids
 
+    def _ensure_schema(self, row: Batch, *, batched: bool) -> Schema:
+        """The columns of steps: known, or settled by the values of the first."""
+        if self._schema is None:
+            schema = self._draft.settle(row, batched=batched, steps=True)
+            schema.arrays(row, -1 if batched else None)  # raises what is wrong with the values
+            with self._settling:
+                self._check_open()
+                if self._schema is None:
+                    self._use(schema)
+        assert self._schema is not None
+        return self._schema
+
+    def _one_step(self) -> View:
+        if self._transitions is None:
+            self._transitions = self.view()
+        return self._transitions
+
     def _raws(self, priority: Any, n: int) -> npt.NDArray[np.float32] | None:
         if priority is None:
             return None
         self._check_weighted()
-        raws = _numbers("priority", priority)
+        raws = arguments.numbers("priority", priority)
         if raws.shape != (n,):
             raise InvalidArgument(f"priority: expected {n} values, got shape {raws.shape}")
         if not (np.isfinite(raws).all() and (raws >= 0).all()):
@@ -535,7 +623,7 @@ class ReplayBuffer(_core.Buffer):
         extra: dict[str, Any] = {"indices": Column((), "int64")}
         if self._config.weighted:
             extra["weights"] = Column((), "float32")
-        _check_arrays({**self._schema.fields, **extra}, out, n, "")
+        arguments.check_arrays({**self._schema.fields, **extra}, out, n)
 
     def _empty_size(self) -> int:
         self._check_open()
@@ -546,7 +634,7 @@ class ReplayBuffer(_core.Buffer):
         return np.empty(0, np.int64)
 
     def _estimate(self) -> dict[str, Any]:
-        guess = self._draft.guess()
+        guess = self._draft.guess(steps=self._config.storage == "steps")
         if guess is None:
             return {"raw_bytes": None, "segment_bytes": None}
         options = self._config.core_options(self._seed)
@@ -600,76 +688,27 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
     return row
 
 
+def check_steps(schema: Schema) -> None:
+    """Raises SchemaMismatch unless the columns are those of steps."""
+    for name in STEP:
+        if name not in schema.fields:
+            raise SchemaMismatch(f"steps have a column {name!r}, this schema has none")
+    for name in ("terminated", "truncated"):
+        if schema.fields[name] != Column((), "bool"):
+            raise SchemaMismatch(f"column {name!r} of steps is a bool, not {schema.fields[name]}")
+    for name in MADE_BY_VIEWS:
+        if name in schema.fields:
+            raise SchemaMismatch(f"column {name!r}: views give that name to what they make")
+
+
+def _first_item(batch: Batch) -> Batch:
+    """A batch of one item without its leading dimension, and without what is the same in all."""
+    return {
+        name: _first_item(value) if isinstance(value, dict) else value[0]
+        for name, value in batch.items()
+        if name not in ("mask", "is_first", "lengths")
+    }
+
+
 def _where(keep: npt.NDArray[np.bool_], batch: Batch) -> Batch:
     return {k: _where(keep, v) if isinstance(v, dict) else v[keep] for k, v in batch.items()}
-
-
-def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> None:
-    if not isinstance(out, dict):
-        raise InvalidArgument(
-            f"out{f'[{prefix[:-1]!r}]' if prefix else ''} must be a dict of arrays"
-        )
-    for name, column in fields.items():
-        path = prefix + name
-        if name not in out:
-            raise SchemaMismatch(f"out has no array for column {path!r}")
-        if not isinstance(column, Column):
-            _check_arrays(column, out[name], n, path + "/")
-            continue
-        array, shape = out[name], (n, *column.shape)
-        if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape != shape:
-            got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)
-            raise SchemaMismatch(
-                f"out: column {path!r} needs a NumPy array of {column.dtype} {shape}, got {got}"
-            )
-        if not (array.flags.carray and array.dtype.isnative):
-            raise SchemaMismatch(
-                f"out: column {path!r} must be C-contiguous, aligned, writable and in native order"
-            )
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        n = operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or n < 1:
-        raise InvalidArgument(f"{name} must be at least 1, not {value!r}")
-    return n
-
-
-def _seed(value: Any) -> int:
-    try:
-        seed = operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"seed must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or not 0 <= seed < 2**64:
-        raise InvalidArgument(f"seed must be between 0 and 2^64 - 1, not {value!r}")
-    return seed
-
-
-def _ids(ids: Any) -> Ids:
-    array: Array = np.asarray(ids)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any():
-        raise InvalidArgument(f"row ids must be below 2^63, not {array.max()}")
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InvalidArgument(
-            f"row ids must be a vector of whole numbers, not {array.dtype} {array.shape}"
-        )
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
-def _numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
-    array: Array = np.asarray(values)
-    if np.ma.is_masked(values):
-        raise InvalidArgument(f"{name} must not be masked")
-    if array.size == 0:
-        array = array.astype(np.float32)
-    if array.ndim != 1 or array.dtype.kind not in "iuf":
-        raise InvalidArgument(
-            f"{name} must be a vector of numbers, not {array.dtype} {array.shape}"
-        )
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=np.float32)

@@ -14,6 +14,7 @@ from .errors import InvalidArgument
 
 Strategy = Literal["uniform", "prioritized", "rank", "without_replacement", "fifo", "lifo"]
 Weights = Literal["batch", "global", "none"]
+Storage = Literal["transitions", "steps"]
 
 #: A number for every step: given how many batches were drawn so far.
 Schedule = Callable[[int], float]
@@ -49,6 +50,8 @@ class BufferConfig:
                         "without_replacement"  every stored row once, then again in another order
                         "fifo"                 a queue: each row at most `max_times_sampled` times
                         "lifo"                 the newest rows, newest first
+    storage             what a row is: a whole transition ("transitions"), or one step of a stream
+                        ("steps"), from which views make transitions, returns and sequences
     alpha, epsilon      priority exponent, and what is added to every priority before it
     beta                importance-weight exponent: a number, or a schedule such as LinearSchedule
     weights             (N P(i))^-beta scaled so that the largest of the "batch" is 1, or the
@@ -77,6 +80,7 @@ class BufferConfig:
     samples_per_insert: float | None = None
     tolerance: float = 0.0
     durable: bool = False
+    storage: Storage = "transitions"
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -91,12 +95,22 @@ class BufferConfig:
         self._check_limiter()
         _one_of("strategy", self.strategy, get_args(Strategy))
         _one_of("weights", self.weights, get_args(Weights))
+        _one_of("storage", self.storage, get_args(Storage))
         for name in ("alpha", "epsilon"):
             set_(self, name, _not_negative(name, getattr(self, name)))
         if not callable(self.beta):
             set_(self, "beta", _not_negative("beta", self.beta))
         if not isinstance(self.cer, (bool, np.bool_)):
             raise InvalidArgument(f"cer must be True or False, not {self.cer!r}")
+        if self.storage == "steps":
+            if self.strategy not in ("uniform", "prioritized", "rank"):
+                raise InvalidArgument(
+                    f"steps are drawn uniformly, by priority or by rank, not {self.strategy!r}"
+                )
+            if self.cer:
+                raise InvalidArgument(
+                    "cer=True is for transitions: the newest step has no successor"
+                )
         if self.cer and self.strategy in ("fifo", "lifo", "without_replacement"):
             raise InvalidArgument(f"cer=True has no meaning with strategy={self.strategy!r}")
 
@@ -136,6 +150,7 @@ class BufferConfig:
         return {
             "capacity": self.capacity,
             "strategy": get_args(Strategy).index(self.strategy),
+            "storage": get_args(Storage).index(self.storage),
             "alpha": self.alpha,
             "beta": linear.start if linear else 0.0 if scheduled else self.beta,
             "beta_end": linear.end if linear else 0.0,
@@ -174,6 +189,7 @@ class BufferConfig:
             samples_per_insert=facts["samples_per_insert"] or None,
             tolerance=facts["tolerance"],
             durable=facts["durable"],
+            storage=get_args(Storage)[facts["storage"]],
         )
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from .schema import EMPTY_DICT, Column, Schema, as_dtype, as_shape, plain_array
 
 DONE = ("obs", "action", "reward", "next_obs", "done")
 ENDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+STEP = ("obs", "action", "reward", "terminated", "truncated")
 FLAGS = ("done", "terminated", "truncated")
 
 
@@ -52,11 +53,17 @@ class Draft:
         """Whether the constructor was told nothing."""
         return all(getattr(self, f.name) is None for f in fields(self))
 
-    def settle(self, values: Mapping[str, Any], *, batched: bool) -> Schema:
+    def settle(self, values: Mapping[str, Any], *, batched: bool, steps: bool = False) -> Schema:
         """The schema that this draft and the values of a first row give."""
-        self.check_names(values)
-        # Whatever order the names of a transition came in, positions mean what they always do.
-        order = next((o for o in (DONE, ENDS) if set(o) == set(values)), tuple(values))
+        # Whatever order the names of a row came in, positions mean what they always do.
+        if steps:
+            missing = [name for name in STEP if name not in values]
+            if missing:
+                raise SchemaMismatch(f"column {missing[0]!r} is missing in the first step")
+            order = (*STEP, *(name for name in values if name not in STEP))
+        else:
+            self.check_names(values)
+            order = next((o for o in (DONE, ENDS) if set(o) == set(values)), tuple(values))
         found = {name: self._field(name, values[name], batched) for name in order}
         if "obs" in found and "next_obs" in found and found["obs"] != found["next_obs"]:
             raise SchemaMismatch(
@@ -65,7 +72,7 @@ class Draft:
             )
         return Schema(found)
 
-    def explicit(self) -> Schema:
+    def explicit(self, *, steps: bool = False) -> Schema:
         """The schema without a first row. Raises InvalidArgument with what is missing."""
         missing = [name for name in ("obs_shape", "obs_dtype") if getattr(self, name) is None]
         if self.action_dtype is None:
@@ -83,32 +90,16 @@ class Draft:
         if shape is None:
             shape = () if discrete else (self.action_dim,)
         obs = _explicit_obs("obs", self.obs_shape, self.obs_dtype)
-        return Schema(
-            {
-                "obs": obs,
-                "action": Column(shape, self.action_dtype, self.action_dim if discrete else None),
-                "reward": Column((), self.reward_dtype or "float32"),
-                "next_obs": obs,
-                "done": Column((), "bool"),
-            }
-        )
+        action = Column(shape, self.action_dtype, self.action_dim if discrete else None)
+        return _row_of(obs, action, Column((), self.reward_dtype or "float32"), steps)
 
-    def guess(self) -> Schema | None:
+    def guess(self, *, steps: bool = False) -> Schema | None:
         """The schema to estimate memory with before the first row; None when there is no shape."""
         if self.obs_shape is None or isinstance(self.obs_shape, Mapping):
             return None
         obs = Column(self.obs_shape, self.obs_dtype or "float32")
         action = Column(self.action_shape or (), self.action_dtype or "int64")
-        reward = Column((), self.reward_dtype or "float32")
-        return Schema(
-            {
-                "obs": obs,
-                "action": action,
-                "reward": reward,
-                "next_obs": obs,
-                "done": Column((), "bool"),
-            }
-        )
+        return _row_of(obs, action, Column((), self.reward_dtype or "float32"), steps)
 
     def check_names(self, values: Mapping[str, Any]) -> None:
         """Raises SchemaMismatch when a first row lacks a column that the constructor spoke of."""
@@ -154,6 +145,14 @@ class Draft:
                 f"of {array.dtype}"
             )
         return Column(array.shape, self.action_dtype or _stored_dtype(array))
+
+
+def _row_of(obs: Any, action: Column, reward: Column, steps: bool) -> Schema:
+    flag = Column((), "bool")
+    row = {"obs": obs, "action": action, "reward": reward}
+    if steps:
+        return Schema({**row, "terminated": flag, "truncated": flag})
+    return Schema({**row, "next_obs": obs, "done": flag})
 
 
 def _explicit_obs(path: str, shape: Any, dtype: Any) -> Any:

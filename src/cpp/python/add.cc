@@ -1,5 +1,4 @@
 // add and add_batch: values that are already what the columns store go straight into the ring.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -7,100 +6,14 @@
 #include "python/errors.h"
 #include "python/handle.h"
 #include "python/share.h"
+#include "python/sources.h"
 
 namespace replay_buffer::python {
 namespace {
 
-// Where the values of a call lie: for each column its bytes; and the objects these belong to, where
-// they come out of dicts. Arguments themselves are kept alive by the caller.
-struct Sources {
-  const std::byte* columns[kMaxColumns];
-  Held held;
-};
-
-// Finds the bytes of every column of a field; read(value, type) gives those of one, or null. False,
-// with an exception when a key of a dict raised one.
-template <class Read>
-bool read_field(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
-                const Read& read) {
-  if (field.column >= 0) {
-    const auto c = static_cast<std::size_t>(field.column);
-    return (sources.columns[c] = read(value, handle.types[c])) != nullptr;
-  }
-  if (!PyDict_Check(value) ||
-      PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(field.children.size())) {
-    return false;
-  }
-  for (const Field& child : field.children) {
-    PyObject* inner = PyDict_GetItemWithError(value, child.key);
-    if (inner == nullptr) return false;
-    if (child.column >= 0) sources.held.add(inner);
-    Py_INCREF(inner);  // a dict, too, has to outlive what its keys do
-    const bool fits = read_field(handle, child, inner, sources, read);
-    Py_DECREF(inner);
-    if (!fits) return false;
-  }
-  return true;
-}
-
-// The same for all fields of a call.
-template <class Read>
-bool read_fields(const Handle& handle, PyObject* const* values, Sources& sources,
-                 const Read& read) {
-  for (const Field& field : handle.fields) {
-    if (!read_field(handle, field, *values++, sources, read)) return false;
-  }
-  return true;
-}
-
-// What a call says besides its values; null where it does not.
-struct Options {
-  PyObject* priority = nullptr;
-  PyObject* timeout = nullptr;
-};
-
-// The values of a call by field, and its options; false when a field is left open or a keyword is
-// not one of them. Keywords that Python code writes out are interned, so comparing pointers finds
-// them.
-bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nargs,
-                     PyObject* kwnames, PyObject** values, Options& options) {
-  const std::size_t fields = handle.fields.size();
-  const auto given = static_cast<std::size_t>(nargs);
-  if (!handle.buffer || given > fields) return false;
-  std::copy_n(args, given, values);
-  std::fill(values + given, values + fields, nullptr);
-  std::size_t filled = given;
-  const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
-  for (Py_ssize_t k = 0; k < keywords; ++k) {
-    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
-    if (name == names.priority && handle.weighted()) {
-      options.priority = args[nargs + k];
-      continue;
-    }
-    if (name == names.timeout) {
-      options.timeout = args[nargs + k];
-      continue;
-    }
-    std::size_t i = given;
-    while (i < fields && handle.fields[i].key != name) ++i;
-    if (i == fields || values[i] != nullptr) return false;
-    values[i] = args[nargs + k];
-    ++filled;
-  }
-  return filled == fields;
-}
-
 bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
-  return kwnames == nullptr && handle.buffer &&
+  return kwnames == nullptr && handle.buffer && !handle.steps &&
          static_cast<std::size_t>(nargs) == handle.fields.size();
-}
-
-// The priorities of n rows; false when there are none to be had as they are, or one is not allowed.
-bool read_priorities(PyObject* given, npy_intp n, std::vector<float>& raws) {
-  raws.resize(static_cast<std::size_t>(n));
-  return read_floats(given, n, raws.data()) && std::all_of(raws.begin(), raws.end(), [](float raw) {
-           return raw >= 0 && std::isfinite(raw);
-         });
 }
 
 void write_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
@@ -135,7 +48,7 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* by_field[kMaxColumns];
   Options options;
   const bool positional = all_positional(handle, nargs, kwnames);
-  if (positional || values_by_field(handle, args, nargs, kwnames, by_field, options)) {
+  if (positional || (!handle.steps && values_by_field(handle, args, nargs, kwnames, by_field, options))) {
     PyObject* const priority = options.priority;
     PyObject* const* values = positional ? args : by_field;
     Sources sources;
@@ -170,7 +83,7 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   const Handle& handle = handle_of(self);
   PyObject* values[kMaxColumns];
   Options options;
-  if (values_by_field(handle, args, nargs, kwnames, values, options)) {
+  if (!handle.steps && values_by_field(handle, args, nargs, kwnames, values, options)) {
     PyObject* const priority = options.priority;
     Sources sources;
     npy_intp n = -1;

@@ -212,6 +212,15 @@ ColumnType column_type(const Column& column) {
   return t;
 }
 
+ColumnType with_first(ColumnType type, npy_intp length) {
+  type.shape[1] = length;
+  type.elements = 1;
+  for (int i = 1; i <= type.dimensions; ++i)
+    type.elements *= static_cast<std::size_t>(type.shape[i]);
+  type.bytes = type.elements * dtype_bytes(type.dtype);
+  return type;
+}
+
 std::vector<Field> make_fields(const Schema& schema) {
   std::vector<Field> fields;
   for (std::size_t i = 0; i < schema.size(); ++i)

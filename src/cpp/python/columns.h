@@ -26,6 +26,8 @@ struct ColumnType {
 };
 
 ColumnType column_type(const Column& column);
+// The same with another first dimension. REQUIRES: it has one.
+ColumnType with_first(ColumnType type, npy_intp length);
 
 // A key of a row: a column, or a dict of further keys. Keys are interned strings that live as long
 // as the interpreter.

@@ -20,6 +20,7 @@ struct Handle {
   std::vector<ColumnType> types;
   std::vector<Field> fields;
   float beta = 0;           // used when it is not scheduled
+  bool steps = false;       // rows are steps: batches are made by views
   bool long_draws = false;  // drawing may sort all rows: not with the GIL
   bool scheduled = false;   // the Python class has a schedule: self._scheduled_beta(draws so far)
 
@@ -43,13 +44,10 @@ struct Names {
   PyObject* slow_add_batch;
   PyObject* slow_sample;
   PyObject* slow_update;
+  PyObject* slow_append;
+  PyObject* final_obs;
 };
 extern Names names;
-
-// Makes arrays for n rows of `fields`, puts them into the dict `batch` under their keys and their
-// memory into `columns`. False with an exception set.
-bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_intp n,
-                 PyObject* batch, std::byte** columns);
 
 // Calls self.<method>(*args, **kwargs) with the arguments of a vector call.
 PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
@@ -110,6 +108,10 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                PyObject* kwnames);
+// The methods of writers and views.
+PyObject* py_append(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* py_view_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                         PyObject* kwnames);
 // The same for arguments that the slow method has prepared: an error instead of another slow call.
 PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                              PyObject* kwnames);

@@ -33,6 +33,7 @@ BufferConfig to_config(const nb::dict& options) {
   BufferConfig config;
   config.capacity = nb::cast<std::uint64_t>(options["capacity"]);
   config.strategy = static_cast<SamplingStrategy>(nb::cast<std::uint32_t>(options["strategy"]));
+  config.storage = static_cast<Storage>(nb::cast<std::uint32_t>(options["storage"]));
   config.alpha = nb::cast<float>(options["alpha"]);
   config.beta = nb::cast<float>(options["beta"]);
   config.beta_end = nb::cast<float>(options["beta_end"]);
@@ -57,6 +58,7 @@ void use(Handle& handle, std::shared_ptr<Buffer> buffer, bool scheduled) {
   handle.fields = make_fields(layout.schema);
   handle.beta = layout.settings.beta;
   handle.scheduled = scheduled;
+  handle.steps = layout.has_steps();
   handle.long_draws =
       layout.settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kRank);
   handle.buffer = std::move(buffer);
@@ -117,6 +119,7 @@ nb::dict facts(const Handle& handle) {
   nb::dict d;
   d["capacity"] = s.capacity;
   d["strategy"] = s.strategy;
+  d["storage"] = s.storage;
   d["alpha"] = buffer.ring().alpha();
   d["beta"] = s.beta;
   d["beta_end"] = s.beta_end;

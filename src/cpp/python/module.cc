@@ -5,18 +5,22 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "os/process.h"
+#include "python/batch.h"
 #include "python/errors.h"
 #include "python/handle.h"
 #include "python/lifecycle.h"
 #include "python/share.h"
 #include "python/shared_array.h"
+#include "python/view.h"
 #include "python/watch.h"
+#include "python/writer.h"
 
 namespace nb = nanobind;
 
@@ -55,6 +59,8 @@ void intern_names() {
   names.slow_add = PyUnicode_InternFromString("_slow_add");
   names.slow_add_batch = PyUnicode_InternFromString("_slow_add_batch");
   names.slow_sample = PyUnicode_InternFromString("_slow_sample");
+  names.slow_append = PyUnicode_InternFromString("_slow_append");
+  names.final_obs = PyUnicode_InternFromString("final_obs");
   names.slow_update = PyUnicode_InternFromString("_slow_update_priorities");
 }
 
@@ -158,7 +164,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
   npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   nb::object batch = nb::steal(PyDict_New());
   std::byte* columns[kMaxColumns];
-  if (!new_columns(handle, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
+  if (!new_columns(handle.types, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
   nb::object gone = new_vector(n, NPY_BOOL);
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
@@ -211,6 +217,28 @@ void release(Handle& handle) {
   if (last && last->limiter().active()) last->limiter().wake();  // who waits shall see it
 }
 
+// The episodes that ended: all in all, and the latest one by one, the newest last.
+nb::dict episodes(const Buffer& buffer) {
+  const Counters& c = buffer.ring().counters();
+  const std::uint64_t count = c.episodes.load(std::memory_order_relaxed);
+  nb::dict d;
+  d["finished"] = count;
+  d["steps"] = c.episode_steps.load(std::memory_order_relaxed);
+  d["return_sum"] = std::bit_cast<double>(c.return_bits.load(std::memory_order_relaxed));
+  nb::list lengths;
+  nb::list returns;
+  for (std::uint64_t i = count < kEpisodeCount ? 0 : count - kEpisodeCount; i < count; ++i) {
+    const Episode& one = buffer.ring().segment->episodes()[i % kEpisodeCount];
+    const std::uint64_t steps = one.steps.load(std::memory_order_relaxed);
+    if (steps == 0) continue;  // counted, and not yet told; or of before a restore
+    lengths.append(steps);
+    returns.append(std::bit_cast<double>(one.return_bits.load(std::memory_order_relaxed)));
+  }
+  d["latest_lengths"] = lengths;
+  d["latest_returns"] = returns;
+  return d;
+}
+
 nb::dict counters(const Handle& handle) {
   const Buffer& buffer = opened(handle);
   const Layout& layout = buffer.layout();
@@ -229,6 +257,7 @@ nb::dict counters(const Handle& handle) {
   d["updates_applied"] = c.updates_applied.load(std::memory_order_relaxed);
   d["updates_stale"] = c.updates_stale.load(std::memory_order_relaxed);
   d["limiter"] = limiter_state(buffer);
+  if (layout.has_steps()) d["episodes"] = episodes(buffer);
   return d;
 }
 
@@ -256,6 +285,8 @@ NB_MODULE(_core, m) {
   nb::class_<Handle> handle(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable());
   bind_lifecycle(m, handle);
   bind_watch(m, handle);
+  bind_writer(m);
+  bind_view(m);
   handle.def(nb::init<>())
       .def("_write_rows", &write_rows, nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def("_get_rows", &get_rows)

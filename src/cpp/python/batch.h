@@ -1,0 +1,43 @@
+// Batches as Python has them: the arguments of a call that draws one, and dicts of arrays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "python/handle.h"
+
+namespace replay_buffer::python {
+
+// sample(batch_size, *, out=None, beta=None, timeout=None); null where it was not given.
+struct Request {
+  PyObject* batch_size = nullptr;
+  PyObject* out = nullptr;
+  PyObject* beta = nullptr;
+  PyObject* timeout = nullptr;
+};
+
+// Takes the arguments apart; false when they are not what the fast path knows.
+bool read_request(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, Request& request);
+// The number of rows; 0 for one that is none.
+npy_intp batch_size_of(const Request& request);
+
+// The exponent of this call: given, scheduled or configured. Negative with an exception set. `self`
+// is the Python object of the handle.
+double beta_of(PyObject* self, const Handle& handle, PyObject* given);
+
+// Makes arrays for n rows of `fields`, puts them into the dict `batch` under their keys and their
+// memory into `columns`. False with an exception set.
+bool new_columns(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* batch, std::byte** columns);
+
+// Fills `columns` with the caller's arrays; false when one is missing or does not fit.
+bool own_columns(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* batch, std::byte** columns, Held& held);
+
+// The vector of n numbers that stands in a batch beside its columns: a new one, or the caller's.
+// Null, with or without an exception.
+void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh,
+                  Held& held);
+
+}  // namespace replay_buffer::python

@@ -1,0 +1,274 @@
+// The Python object around a view: _core.View, and its sample.
+#include "python/view.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/view.h"
+#include "python/batch.h"
+#include "python/errors.h"
+#include "python/handle.h"
+#include "python/share.h"
+
+namespace nb = nanobind;
+
+namespace replay_buffer::python {
+namespace {
+
+// name, role, column, stacked, dtype, shape of one item (without the time)
+using OutputArgument = std::tuple<std::string, std::uint32_t, int, bool, std::uint32_t,
+                                  std::vector<std::uint64_t>>;
+
+// Empty until the columns are known; then every call goes to the Python class, as with Handle.
+struct ViewHandle {
+  nb::object owner;                // the Python object of the buffer
+  std::shared_ptr<Buffer> buffer;  // outlives the view
+  std::unique_ptr<View> view;
+  std::vector<Output> outputs;  // without their memory
+  std::vector<ColumnType> types;
+  std::vector<Field> fields;
+  std::size_t time = 0;
+
+  const Handle& handle() const { return handle_of(owner.ptr()); }
+};
+
+ViewHandle& view_of(PyObject* self) {
+  static ViewHandle never_opened;
+  const nb::handle object(self);
+  return nb::inst_ready(object) ? *nb::inst_ptr<ViewHandle>(object) : never_opened;
+}
+
+bool timed(Role role) { return role >= Role::kStep && role <= Role::kIds; }
+
+ViewSpec to_spec(const nb::dict& given) {
+  ViewSpec spec;
+  const auto get = [&](const char* name, auto& value) {
+    value = nb::cast<std::decay_t<decltype(value)>>(given[name]);
+  };
+  get("stack", spec.stack);
+  get("sequence", spec.sequence);
+  get("steps", spec.steps);
+  get("gamma", spec.gamma);
+  get("length", spec.length);
+  get("burn_in", spec.burn_in);
+  get("period", spec.period);
+  get("pad", spec.pad);
+  get("cross", spec.cross);
+  get("whole", spec.whole);
+  spec.goal = static_cast<GoalStrategy>(nb::cast<std::uint32_t>(given["goal"]));
+  get("goal_k", spec.goal_k);
+  get("reward", spec.reward);
+  get("terminated", spec.terminated);
+  get("truncated", spec.truncated);
+  return spec;
+}
+
+// Takes over the buffer of `owner`, whose columns are known.
+void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
+          const std::vector<OutputArgument>& outputs) {
+  const Handle& handle = handle_of(owner.ptr());
+  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  auto view = std::make_unique<View>(handle.buffer->ring(), to_spec(spec));
+  Schema schema;
+  self.outputs.clear();
+  self.types.clear();
+  const std::size_t time = view->spec().burn_in + view->spec().length;
+  for (const auto& [name, role, column, stacked, dtype, shape] : outputs) {
+    Column described{name, static_cast<DType>(dtype), shape, 0};
+    const auto kind = static_cast<Role>(role);
+    if (timed(kind)) described.shape.insert(described.shape.begin(), time);
+    schema.push_back(described);
+    self.types.push_back(column_type(described));
+    self.outputs.push_back({kind, column, stacked, nullptr});
+  }
+  self.fields = make_fields(schema);
+  self.time = time;
+  self.view = std::move(view);
+  self.buffer = handle.buffer;
+  self.owner = std::move(owner);
+}
+
+// The arrays of a batch as the core fills them.
+struct Arrays {
+  explicit Arrays(const std::vector<Output>& described) : outputs(described) {}
+
+  void point(std::byte* const* columns) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].to = columns[i];
+  }
+
+  std::vector<Output> outputs;
+};
+
+bool fill(const std::shared_ptr<Buffer>& buffer, const View& view, const ViewBatch& batch,
+          float beta) try {
+  const MaybeRelease released(batch.rows * view.item_bytes(batch) > kReleaseBytes);
+  buffer->sample(view, batch, beta);
+  return true;
+} catch (...) {
+  set_current_error();
+  return false;
+}
+
+// When the arguments are not plain, `not_plain` decides what happens.
+template <class NotPlain>
+PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+                 NotPlain&& not_plain) {
+  const ViewHandle& view = view_of(self);
+  Request request;
+  if (!view.view || !read_request(args, nargs, kwnames, request)) return not_plain();
+  const nb::object owner = view.owner;  // what a schedule does may end the view
+  const Handle& handle = handle_of(owner.ptr());
+  const std::shared_ptr<Buffer> buffer = handle.buffer;
+  if (!buffer) return not_plain();
+  const bool weighted = handle.weighted();
+  const npy_intp n = batch_size_of(request);
+  if (n == 0 || (request.beta != nullptr && !weighted)) return not_plain();
+  Share share;
+  if ((request.timeout != nullptr || buffer->limiter().active()) &&
+      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share)) {
+    return nullptr;
+  }
+  float beta = 0;
+  if (weighted) {
+    const double b = beta_of(owner.ptr(), handle, request.beta);
+    if (b < 0) return nullptr;
+    beta = static_cast<float>(b);
+  }
+  std::byte* columns[kMaxColumns];
+  Held held;
+  const bool fresh = request.out == nullptr;
+  PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
+  if (result == nullptr) return nullptr;
+  ViewBatch batch;
+  batch.rows = static_cast<std::size_t>(n);
+  batch.time = view.time;
+  const bool fits = fresh ? new_columns(view.types, view.fields, n, result, columns)
+                          : own_columns(view.types, view.fields, n, result, columns, held);
+  if (fits) {
+    batch.ids = static_cast<std::int64_t*>(
+        extra_array(result, names.indices, NPY_INT64, n, fresh, held));
+  }
+  if (batch.ids != nullptr && weighted) {
+    batch.weights =
+        static_cast<float*>(extra_array(result, names.weights, NPY_FLOAT32, n, fresh, held));
+  }
+  if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
+    Py_DECREF(result);
+    share.give_back();
+    return PyErr_Occurred() != nullptr ? nullptr : not_plain();
+  }
+  Arrays arrays(view.outputs);
+  arrays.point(columns);
+  batch.outputs = arrays.outputs;
+  if (!fill(buffer, *view.view, batch, beta)) {
+    Py_DECREF(result);
+    return nullptr;
+  }
+  share.keep();
+  return result;
+}
+
+const ViewHandle& opened(const ViewHandle& self) {
+  if (!self.view || !self.handle().buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  return self;
+}
+
+// What the view makes of rows by id, with room for `time` steps, and which of them it could not.
+nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time) {
+  opened(self);
+  const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
+  std::vector<ColumnType> types = self.types;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (timed(self.outputs[i].role)) types[i] = with_first(types[i], static_cast<npy_intp>(time));
+  }
+  nb::dict result;
+  std::byte* columns[kMaxColumns];
+  if (!new_columns(types, self.fields, n, result.ptr(), columns)) throw nb::python_error();
+  nb::object not_made = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
+  if (!not_made.is_valid()) throw nb::python_error();
+  std::vector<std::int64_t> found(static_cast<std::size_t>(n));
+  Arrays arrays(self.outputs);
+  arrays.point(columns);
+  ViewBatch batch;
+  batch.rows = static_cast<std::size_t>(n);
+  batch.time = time;
+  batch.outputs = arrays.outputs;
+  batch.ids = found.data();
+  const auto data = [](const nb::object& array) {
+    return PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
+  };
+  const auto* wanted = static_cast<const std::int64_t*>(data(ids));
+  auto* flags = static_cast<std::uint8_t*>(data(not_made));
+  const std::shared_ptr<Buffer> keep = self.buffer;
+  {
+    const MaybeRelease released(true);
+    keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags);
+  }
+  return nb::make_tuple(result, not_made);
+}
+
+nb::object starts(const ViewHandle& self) {
+  opened(self);
+  const std::shared_ptr<Buffer> keep = self.buffer;
+  std::vector<Place> found;
+  {
+    const MaybeRelease released(true);
+    found = keep->starts(*self.view, 0);
+  }
+  const auto n = static_cast<npy_intp>(found.size());
+  nb::object ids = nb::steal(PyArray_SimpleNew(1, &n, NPY_INT64));
+  if (!ids.is_valid()) throw nb::python_error();
+  auto* out = static_cast<std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr())));
+  for (const Place& row : found) *out++ = static_cast<std::int64_t>(row.id());
+  return ids;
+}
+
+PyObject* py_view_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                                  PyObject* kwnames) {
+  return sample(self, args, nargs, kwnames, []() -> PyObject* {
+    set_error(Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the view"));
+    return nullptr;
+  });
+}
+
+PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
+}
+
+// clang-format off
+PyMethodDef view_methods[] = {
+    {"sample", as_method(py_view_sample), METH_FASTCALL | METH_KEYWORDS,
+     "sample($self, /, batch_size, *, out=None, beta=None, timeout=None)\n--\n\n"
+     "Draw a batch of what the view makes of rows; see ReplayBuffer.sample."},
+    {"_sample_prepared", as_method(py_view_sample_prepared), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+// clang-format on
+
+PyType_Slot view_slots[] = {{Py_tp_methods, view_methods}, {0, nullptr}};
+
+}  // namespace
+
+PyObject* py_view_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                         PyObject* kwnames) {
+  return sample(self, args, nargs, kwnames,
+                [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
+}
+
+void bind_view(nb::module_& m) {
+  nb::class_<ViewHandle>(m, "View", nb::type_slots(view_slots), nb::is_weak_referenceable())
+      .def(nb::init<>())
+      .def("_open", &open)
+      .def("_is_open", [](const ViewHandle& v) { return v.view != nullptr; })
+      .def("_make", &make)
+      .def("_starts", &starts);
+}
+
+}  // namespace replay_buffer::python

@@ -1,0 +1,84 @@
+"""Views with goals that were reached in the place of those that were pursued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import InvalidArgument, SchemaMismatch
+from .schema import Column, Schema
+from .view import Output, Role, View, check_reward, filled, find
+
+if TYPE_CHECKING:
+    from .buffer import Batch
+
+#: Arrays of a batch that are needed to relabel it, and taken out again.
+GOAL, PATH = "~goal", "~path"
+
+
+class HindsightView(View):
+    """A view that puts goals in the place of others, after the batch was drawn."""
+
+    def sample(self, batch_size: int, **options: Any) -> Batch:
+        """Draw a batch with relabelled goals; see ReplayBuffer.sample."""
+        out = options.pop("out", None)
+        drawn: Batch = super().sample(batch_size, **options)
+        return filled(out, self._relabel(drawn))
+
+    def get(self, ids: Any) -> Batch:
+        """What the view makes of these rows; the goals are chosen anew."""
+        return self._relabel(super().get(ids))
+
+    def _outputs(self, schema: Schema, steps: bool) -> Iterator[Output]:
+        assert self._hindsight is not None
+        yield from super()._outputs(schema, steps)
+        achieved, column = find(schema, self._hindsight.achieved)
+        _, goal = find(schema, self._hindsight.goal)
+        if (column.shape, column.dtype) != (goal.shape, goal.dtype):
+            raise SchemaMismatch(
+                f"column {self._hindsight.achieved!r} is {column}, "
+                f"but {self._hindsight.goal!r} is {goal}"
+            )
+        for path in (self._hindsight.achieved, self._hindsight.goal):
+            if path.split("/")[0] != "obs" or self._stacked(path, column)[0]:
+                raise InvalidArgument(f"goals are parts of obs, and not stacked: {path!r} is not")
+        check_reward(schema)
+        yield GOAL, Role.GOAL, achieved, False, column
+        yield "relabelled", Role.RELABELLED, -1, False, Column((), "bool")
+        n = self._n_step.n if self._n_step else 1
+        yield PATH, Role.PATH, achieved, False, Column((n, *column.shape), column.dtype)
+
+    def _relabel(self, batch: Batch) -> Batch:
+        assert self._hindsight is not None
+        assert self._hindsight.reward is not None
+        goals, path = batch.pop(GOAL), batch.pop(PATH)
+        where = batch["relabelled"]
+        if not where.any():
+            return batch
+        chosen = goals[where]
+        for part in ("obs", "next_obs"):
+            _leaf(batch, self._hindsight.goal.replace("obs", part, 1))[where] = chosen
+        n = path.shape[1]
+        flat = path[where].reshape(-1, *path.shape[2:])
+        rewards = self._hindsight.reward(flat, np.repeat(chosen, n, axis=0), {})
+        rewards = np.asarray(rewards, np.float64)
+        if rewards.shape != (len(flat),):
+            raise InvalidArgument(
+                f"reward gave {rewards.shape} for {len(flat)} goals, expected one number for each"
+            )
+        rewards = rewards.reshape(-1, n)
+        if self._n_step is not None:
+            steps = np.arange(n)
+            factors = np.where(steps < batch["k"][where][:, None], self._n_step.gamma**steps, 0.0)
+            rewards = np.where(factors != 0, rewards, 0.0) * factors
+        batch["reward"][where] = rewards.sum(axis=1).astype(batch["reward"].dtype)
+        return batch
+
+
+def _leaf(batch: Mapping[str, Any], path: str) -> Any:
+    value: Any = batch
+    for part in path.split("/"):
+        value = value[part]
+    return value

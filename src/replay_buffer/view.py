@@ -1,0 +1,364 @@
+"""Views: batches made of the steps of a buffer.
+
+A view is light: it holds no rows and can be made at any time, also before the first step. `sample`
+is a method of the C++ class; what it does not take as it is comes to `_slow_sample`.
+
+Thread safety: every method may be called by any number of threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core, arguments, waiting
+from .errors import InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
+from .schema import DTYPES, Column, Schema
+from .views import FrameStack, Hindsight, NStep, Part, Sequence, Trajectory
+
+if TYPE_CHECKING:
+    from .buffer import Batch, Ids, ReplayBuffer
+
+OnePart = TypeVar("OnePart")
+
+
+class Role(IntEnum):
+    """What an array of a batch holds: Role in src/cpp/core/view.h."""
+
+    START = 0
+    NEXT = 1
+    LAST = 2
+    RETURN = 3
+    COUNT = 4
+    DISCOUNT = 5
+    PATH = 6
+    GOAL = 7
+    RELABELLED = 8
+    STEP = 9
+    STEP_NEXT = 10
+    MASK = 11
+    FIRST = 12
+    NEXT_MASK = 13
+    IDS = 14
+    LENGTH = 15
+
+
+#: name, role, column, stacked, what one item of the array is (without the time)
+Output = tuple[str, Role, int, bool, Column]
+
+
+class View(_core.View):
+    """What `ReplayBuffer.view` returns."""
+
+    def __init__(self, buffer: ReplayBuffer, parts: tuple[Part, ...]) -> None:
+        super().__init__()
+        self._buffer = buffer
+        self._parts = parts
+        self._expected: dict[str, Any] = {}  # the arrays of a batch
+        for part in parts:
+            if not isinstance(part, Part):
+                raise InvalidArgument(f"{part!r} is not a part of a view")
+        kinds = [type(part) for part in parts]
+        twice = [kind for kind in kinds if kinds.count(kind) > 1]
+        if twice:
+            raise InvalidArgument(f"a view has at most one {twice[0].__name__}")
+        self._stack = one(parts, FrameStack) or FrameStack(1)
+        self._n_step = one(parts, NStep)
+        self._sequence = one(parts, Sequence)
+        self._trajectory = one(parts, Trajectory)
+        self._hindsight = one(parts, Hindsight)
+        runs = [part for part in (self._sequence, self._trajectory) if part is not None]
+        others = [part for part in (self._n_step, self._hindsight) if part is not None]
+        if len(runs) > 1 or (runs and others):
+            names = " and ".join(type(part).__name__ for part in [*runs, *others])
+            raise InvalidArgument(f"{names} do not go together: each makes a batch of its own kind")
+        if buffer.schema is not None:
+            self._prepare()
+
+    def __repr__(self) -> str:
+        parts = ", ".join(map(repr, self._parts))
+        return f"<View of {parts or 'transitions'} on {self._buffer!r}>"
+
+    @property
+    def buffer(self) -> ReplayBuffer:
+        return self._buffer
+
+    def get(self, ids: Any) -> Batch:
+        """What the view makes of these rows. Raises RowGone when one of them is no start now."""
+        wanted = arguments.row_ids(ids)
+        if not self._ready():
+            raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
+        return self._get(wanted, self._time())
+
+    def starts(self) -> Ids:
+        """The ids of all rows that can be drawn now. Looks at every row."""
+        return self._starts() if self._ready() else np.empty(0, np.int64)
+
+    def update_priorities(self, indices: Any, td_errors: Any, mask: Any = None) -> int:
+        """Set the priorities of starts from TD errors. Returns how many were still there.
+
+        For a Sequence `td_errors` is [batch, time], with or without the burn-in, which does not
+        count; nor does a step where `mask`, of the same shape or of the batch, is False. The
+        priority is eta * max + (1 - eta) * mean of the magnitudes. Where starts have a period, the
+        rows between them give up theirs: they are never drawn.
+        """
+        if self._sequence is None:
+            return self._buffer.update_priorities(indices, td_errors)
+        wanted = arguments.row_ids(indices)
+        raws = _sequence_priorities(self._sequence, wanted.size, td_errors, mask)
+        applied = self._buffer.update_priorities(wanted, raws)
+        if self._sequence.period > 1:
+            self._give_up_between(wanted)
+        return applied
+
+    # --------------------------------------------------------------------------------- internals
+
+    def _slow_sample(
+        self,
+        /,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> Batch:
+        n = arguments.count("batch_size", batch_size)
+        self._buffer._check_open()
+        if beta is not None:
+            self._buffer._check_weighted()
+        seconds = waiting.seconds(timeout)
+        if self._buffer.schema is None and self._buffer.config.limited:
+            seconds = self._buffer._await_first_row(n, seconds)
+        if not self._ready():
+            raise NotEnoughRows(f"cannot sample {n} items: the buffer is empty")
+        if n > 2**31 - 1:
+            raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
+        if out is not None:
+            arguments.check_arrays(self._expected, out, n)
+        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+
+    def _ready(self) -> bool:
+        """Whether the columns are known, so that the view is open."""
+        self._buffer._check_open()
+        if not self._is_open() and self._buffer.schema is not None:
+            self._prepare()
+        return self._is_open()
+
+    def _get(self, wanted: Ids, time: int) -> Batch:
+        batch, not_made = self._make(wanted, time)
+        if not_made.any():
+            raise RowGone(
+                f"{int(not_made.sum())} of {wanted.size} rows are gone or no start for this view, "
+                f"the first is {wanted[not_made][0]}"
+            )
+        batch["indices"] = wanted.copy()
+        made: Batch = batch
+        return made
+
+    def _time(self) -> int:
+        return self._sequence.burn_in + self._sequence.length if self._sequence else 0
+
+    def _prepare(self) -> None:
+        schema = self._buffer.schema
+        assert schema is not None
+        steps = self._buffer.config.storage == "steps"
+        if not steps and (self._stack.n > 1 or self._n_step is None or len(self._parts) > 1):
+            raise InvalidArgument(
+                "of transitions a view can make NStep; everything else needs storage='steps'"
+            )
+        outputs = list(self._outputs(schema, steps))
+        self._expected = self._arrays(outputs)
+        self._open(self._buffer, self._spec(schema), _described(outputs))
+
+    def _spec(self, schema: Schema) -> dict[str, Any]:
+        paths = [path for path, _ in schema.columns]
+        n_step = self._n_step or NStep(1, 1.0)
+        sequence = self._sequence
+        strategies = ("none", "future", "final", "episode")
+        terminated = "terminated" if "terminated" in paths else "done"
+        return {
+            "stack": self._stack.n,
+            "sequence": sequence is not None or self._trajectory is not None,
+            "steps": n_step.n,
+            "gamma": n_step.gamma,
+            "length": sequence.length if sequence else 0,
+            "burn_in": sequence.burn_in if sequence else 0,
+            "period": sequence.period if sequence else 1,
+            "pad": sequence.pad if sequence else True,
+            "cross": sequence.cross_episodes if sequence else False,
+            "whole": self._trajectory is not None,
+            "goal": strategies.index(self._hindsight.strategy if self._hindsight else "none"),
+            "goal_k": self._hindsight.k if self._hindsight else 0.0,
+            "reward": _position(paths, "reward"),
+            "terminated": _position(paths, terminated),
+            "truncated": _position(paths, "truncated"),
+        }
+
+    def _outputs(self, schema: Schema, steps: bool) -> Iterator[Output]:
+        if self._n_step is not None:
+            check_reward(schema)
+        if self._sequence is not None or self._trajectory is not None:
+            yield from self._run_outputs(schema)
+        else:
+            yield from self._transition_outputs(schema, steps)
+
+    def _transition_outputs(self, schema: Schema, steps: bool) -> Iterator[Output]:
+        for i, (path, column) in enumerate(schema.columns):
+            field = path.split("/")[0]
+            if field == "obs" and steps:
+                stacked, frames = self._stacked(path, column)
+                yield path, Role.START, i, stacked, frames
+                yield "next_" + path, Role.NEXT, i, stacked, frames
+            elif field in ("next_obs", "done", "terminated", "truncated"):
+                yield path, Role.LAST, i, False, column
+            elif field == "reward" and self._n_step is not None:
+                yield path, Role.RETURN, i, False, column
+            else:
+                yield path, Role.START, i, False, column
+        if self._n_step is not None:
+            yield "k", Role.COUNT, -1, False, Column((), "int32")
+            yield "discount", Role.DISCOUNT, -1, False, Column((), "float32")
+
+    def _run_outputs(self, schema: Schema) -> Iterator[Output]:
+        flag = Column((), "bool")
+        for i, (path, column) in enumerate(schema.columns):
+            obs = path.split("/")[0] == "obs"
+            stacked, shown = self._stacked(path, column) if obs else (False, column)
+            yield path, Role.STEP, i, stacked, shown
+            if obs and self._sequence is not None and self._sequence.next_obs:
+                yield "next_" + path, Role.STEP_NEXT, i, stacked, shown
+            if obs and self._trajectory is not None:
+                yield "final_" + path, Role.NEXT, i, stacked, shown
+        yield "mask", Role.MASK, -1, False, flag
+        yield "is_first", Role.FIRST, -1, False, flag
+        if self._sequence is not None and self._sequence.next_obs:
+            yield "next_mask", Role.NEXT_MASK, -1, False, flag
+        if self._trajectory is not None:
+            yield "lengths", Role.LENGTH, -1, False, Column((), "int32")
+
+    def _stacked(self, path: str, column: Column) -> tuple[bool, Column]:
+        """Whether frames of a column are stacked, and what then stands in a batch."""
+        chosen = self._stack.columns
+        if self._stack.n == 1 or not (chosen is None or path in chosen):
+            return False, column
+        if len(column.shape) > 6:
+            raise InvalidArgument(f"column {path!r} has too many dimensions to be stacked")
+        return True, Column((self._stack.n, *column.shape), column.dtype)
+
+    def _arrays(self, outputs: list[Output]) -> dict[str, Any]:
+        """The arrays of a batch as a tree of columns, the time among their dimensions."""
+        tree: dict[str, Any] = {}
+        for name, role, _, _, column in outputs:
+            timed = Role.STEP <= role <= Role.IDS
+            shape = (max(1, self._time()), *column.shape) if timed else column.shape
+            _put(tree, name, Column(shape, column.dtype))
+        tree["indices"] = Column((), "int64")
+        if self._buffer.config.weighted:
+            tree["weights"] = Column((), "float32")
+        return tree
+
+    def _give_up_between(self, starts: Ids) -> None:
+        """Takes the priorities of the rows between starts away, as far as they are there."""
+        assert self._sequence is not None
+        batch, not_made = self._between()._make(starts, self._sequence.period)
+        between = batch["ids"][~not_made, 1:]
+        between = between[between >= 0]
+        if between.size:
+            self._buffer.update_priorities(between, np.zeros(between.size, np.float32))
+
+    def _between(self) -> _core.View:
+        """A view that gives the ids of the rows from a start to the next."""
+        assert self._sequence is not None
+        assert self._buffer.schema is not None
+        spec = self._spec(self._buffer.schema)
+        spec.update(burn_in=0, length=self._sequence.period, stack=1, cross=False, pad=True)
+        return self._beside(spec, [("ids", Role.IDS, -1, False, Column((), "int64"))])
+
+    def _beside(self, spec: dict[str, Any], outputs: list[Output]) -> _core.View:
+        """Another view of the same buffer."""
+        view = _core.View()
+        view._open(self._buffer, spec, _described(outputs))
+        return view
+
+
+def _described(outputs: list[Output]) -> list[tuple[str, int, int, bool, int, list[int]]]:
+    """Outputs as the core takes them."""
+    return [
+        (name, int(role), column, stacked, DTYPES.index(c.dtype.name) + 1, list(c.shape))
+        for name, role, column, stacked, c in outputs
+    ]
+
+
+def one(parts: tuple[Any, ...], kind: type[OnePart]) -> OnePart | None:
+    return next((part for part in parts if isinstance(part, kind)), None)
+
+
+def _position(paths: list[str], name: str) -> int:
+    return paths.index(name) if name in paths else -1
+
+
+def find(schema: Schema, path: str) -> tuple[int, Column]:
+    for i, (name, column) in enumerate(schema.columns):
+        if name == path:
+            return i, column
+    raise SchemaMismatch(f"there is no column {path!r} among {schema}")
+
+
+def check_reward(schema: Schema) -> None:
+    _, reward = find(schema, "reward")
+    if reward.dtype.name not in ("float32", "float64"):
+        raise InvalidArgument(f"returns need a reward of float32 or float64, not {reward.dtype}")
+
+
+def _put(tree: dict[str, Any], path: str, column: Column) -> None:
+    *outer, name = path.split("/")
+    for part in outer:
+        tree = tree.setdefault(part, {})
+    tree[name] = column
+
+
+def filled(out: Batch | None, batch: Batch) -> Batch:
+    """`batch`, in the arrays of `out` where that is given."""
+    if out is None:
+        return batch
+    for name, value in batch.items():
+        if isinstance(value, dict):
+            filled(out.setdefault(name, {}), value)
+        else:
+            there = out.get(name)
+            if not isinstance(there, np.ndarray) or (there.shape, there.dtype) != (
+                value.shape,
+                value.dtype,
+            ):
+                raise SchemaMismatch(
+                    f"out: {name!r} needs a NumPy array of {value.dtype} {value.shape}"
+                )
+            there[...] = value
+    return out
+
+
+def _sequence_priorities(
+    sequence: Sequence, n: int, td_errors: Any, mask: Any
+) -> npt.NDArray[np.float32]:
+    errors = np.abs(np.asarray(td_errors, np.float64))
+    full = sequence.burn_in + sequence.length
+    if errors.ndim != 2 or errors.shape[0] != n or errors.shape[1] not in (sequence.length, full):
+        raise InvalidArgument(
+            f"td_errors must be [{n}, {full}] or, without the burn-in, [{n}, {sequence.length}], "
+            f"not {list(errors.shape)}"
+        )
+    there = np.ones(errors.shape, bool) if mask is None else np.asarray(mask, bool)
+    if there.ndim != 2 or there.shape[0] != n or there.shape[1] not in (sequence.length, full):
+        raise InvalidArgument(f"mask must be of the shape of td_errors, not {list(there.shape)}")
+    errors, there = errors[:, -sequence.length :], there[:, -sequence.length :]
+    if not np.isfinite(errors[there]).all():
+        raise InvalidArgument("td_errors must be finite; nothing was changed")
+    errors = np.where(there, errors, 0.0)
+    steps = np.maximum(1, there.sum(axis=1))
+    mean = errors.sum(axis=1) / steps
+    raws = sequence.eta * errors.max(axis=1) + (1 - sequence.eta) * mean
+    return np.asarray(raws, np.float32)

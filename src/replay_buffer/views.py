@@ -1,0 +1,160 @@
+"""What a batch can be made of: the parts that `ReplayBuffer.view` takes.
+
+A buffer that stores steps keeps each observation once; everything below is derived from the steps
+when a batch is drawn, and nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from .errors import InvalidArgument
+
+GoalStrategy = Literal["future", "final", "episode"]
+
+#: compute_reward of a Gymnasium goal environment: (achieved goals, goals, info) -> rewards.
+RewardFunction = Callable[[Any, Any, dict[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class NStep:
+    """Transitions of up to `n` steps.
+
+    `reward` is the discounted sum over the true k <= n steps, `discount` is gamma^k, and 0 where
+    the episode terminated, so that the target is reward + discount * V(next_obs). A transition is
+    shorter than n where its episode ends, or where nothing more is written yet.
+    """
+
+    n: int
+    gamma: float = 0.99
+
+    def __post_init__(self) -> None:
+        _whole(self, "n", 1)
+        _number(self, "gamma", 0, 1)
+
+
+@dataclass(frozen=True)
+class FrameStack:
+    """Observations of the last `n` frames, the oldest first, in a new leading dimension.
+
+    Before the first frame of an episode stands that frame again. `columns` are those stacked, by
+    path ("obs/pixels"); without it all of the observation.
+    """
+
+    n: int
+    columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _whole(self, "n", 1)
+        if self.columns is not None:
+            given: Any = self.columns
+            chosen = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, "columns", chosen)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Runs of `burn_in + length` steps: arrays [batch, time, ...], `mask` and `is_first`.
+
+    The row that is drawn, and named in `indices`, is the one behind the burn-in. Where a step is
+    missing, before the episode began, after it ended, or because it is overwritten or not written
+    yet, the arrays hold zeros and `mask` is False.
+
+    period          starts are the steps whose number in their episode is a multiple of it
+    pad             False: only starts that have all burn_in + length steps are drawn
+    cross_episodes  True: a sequence goes on into the stream's next episode, where is_first is set
+    next_obs        True: also `next_obs`, and `next_mask` where there is one
+    eta             sequence priorities are eta * max + (1 - eta) * mean of |TD error|, as in R2D2
+    """
+
+    length: int
+    burn_in: int = 0
+    period: int = 1
+    pad: bool = True
+    cross_episodes: bool = False
+    next_obs: bool = False
+    eta: float = 0.9
+
+    def __post_init__(self) -> None:
+        _whole(self, "length", 1)
+        _whole(self, "burn_in", 0)
+        _whole(self, "period", 1)
+        _number(self, "eta", 0, 1)
+        for name in ("pad", "cross_episodes", "next_obs"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgument(f"{name} must be True or False, not {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Whole episodes: arrays [batch, time, ...], `mask`, `lengths` and `final_obs`.
+
+    Only episodes that ended, and of which no step is overwritten, are drawn. The time is that of
+    the longest in the batch; with `length` it is always that, and longer episodes are not drawn.
+    """
+
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.length is not None:
+            _whole(self, "length", 1)
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """Goals put in the place of those that were pursued (hindsight experience replay).
+
+    In k of k + 1 transitions the goal becomes a state that the episode did reach: one after the
+    step ("future"), its last ("final") or any ("episode"); `reward` is called for all of these at
+    once. What is stored stays as it is. `relabelled` in the batch says where.
+
+    reward    compute_reward of a Gymnasium goal environment: reward(achieved, goals, info)
+    achieved  the column with the goal that was reached
+    goal      the column with the goal that was pursued
+    """
+
+    strategy: GoalStrategy = "future"
+    k: float = 4
+    reward: RewardFunction | None = None
+    achieved: str = "obs/achieved_goal"
+    goal: str = "obs/desired_goal"
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(GoalStrategy):
+            raise InvalidArgument(
+                f"strategy must be one of {', '.join(get_args(GoalStrategy))}, "
+                f"not {self.strategy!r}"
+            )
+        _number(self, "k", 0, math.inf)
+        if not callable(self.reward):
+            raise InvalidArgument(f"reward must be a function, not {self.reward!r}")
+
+
+Part = NStep | FrameStack | Sequence | Trajectory | Hindsight
+
+
+def _whole(part: Any, name: str, least: int) -> None:
+    value = getattr(part, name)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not least <= number <= 2**20:
+        raise InvalidArgument(f"{name} must be between {least} and 2^20, not {value!r}")
+    object.__setattr__(part, name, number)
+
+
+def _number(part: Any, name: str, least: float, most: float) -> None:
+    value = getattr(part, name)
+    try:
+        number = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (least <= number <= most and math.isfinite(number)):
+        bounds = f"between {least:g} and {most:g}" if math.isfinite(most) else f">= {least:g}"
+        raise InvalidArgument(f"{name} must be a number {bounds}, not {value!r}")
+    object.__setattr__(part, name, number)

@@ -1,0 +1,224 @@
+"""Writers of steps: what environments write to a buffer that stores steps.
+
+Thread safety: a writer belongs to the thread that steps its environments; calls of several threads
+are taken one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from . import _core, arguments
+from .errors import Closed, InvalidArgument, SchemaMismatch
+from .inference import STEP
+from .schema import Array, Schema, as_column
+
+if TYPE_CHECKING:
+    from .buffer import Ids, ReplayBuffer
+
+Autoreset = Literal["same_step", "next_step"]
+
+
+class StepWriter(_core.Writer):
+    """What `ReplayBuffer.writer` returns: a writer of the steps of `streams` environments.
+
+    append(obs, action, reward, terminated, truncated, final_obs=None) takes, for every stream, the
+    observation the action was chosen on, the action, and the reward and flags that followed.
+
+    autoreset  "same_step"  a stream whose flag is set gives its last observation in `final_obs`;
+                            rows of other streams in it are ignored
+               "next_step"  the next append of that stream carries it as `obs`; the other values of
+                            the stream are then ignored
+
+    With one stream values may come without the leading dimension. Closing a writer, or its death,
+    cuts the episodes that are open: their last steps have no successor.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, streams: int, autoreset: Autoreset) -> None:
+        super().__init__()
+        self._buffer = buffer
+        self._streams = arguments.count("streams", streams)
+        if self._streams > 32_767:
+            raise InvalidArgument(f"streams must be at most 32,767, not {streams}")
+        if 2 * self._streams > buffer.capacity:
+            raise InvalidArgument(
+                f"a writer of {streams} streams needs a capacity of at least {2 * self._streams}, "
+                f"not {buffer.capacity}"
+            )
+        if autoreset not in get_args(Autoreset):
+            raise InvalidArgument(
+                f"autoreset must be one of {', '.join(get_args(Autoreset))}, not {autoreset!r}"
+            )
+        self._autoreset: Autoreset = autoreset
+        self._closed = False
+        if buffer.schema is not None:
+            self._attach(buffer.schema)
+
+    @property
+    def streams(self) -> int:
+        return self._streams
+
+    @property
+    def autoreset(self) -> Autoreset:
+        return self._autoreset
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"<StepWriter of {self._streams} streams, {self._autoreset}{state}>"
+
+    def end(self, stream: int = 0) -> None:
+        """Cut the episode of a stream, as when its environment is abandoned: a truncation."""
+        self._check_open()
+        number = arguments.index("stream", stream, self._streams)
+        if self._is_open():
+            self._end(number)
+
+    def close(self) -> None:
+        """Cut all open episodes and give the memory back that was taken ahead."""
+        self._closed = True
+        self._close()
+
+    def __enter__(self) -> StepWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------- internals
+
+    def _slow_append(
+        self,
+        /,
+        *values: Any,
+        final_obs: Any = None,
+        priority: Any = None,
+        timeout: Any = None,
+        **columns: Any,
+    ) -> Ids | int:
+        self._check_open()
+        if final_obs is not None and self._autoreset == "next_step":
+            raise InvalidArgument(
+                "final_obs is for autoreset='same_step'; here it is the obs of the next append"
+            )
+        row = self._by_name(values, columns)
+        if "terminated" not in row:
+            raise SchemaMismatch("column 'terminated' is missing")
+        single = self._streams == 1 and np.ndim(row["terminated"]) == 0
+        schema = self._buffer._ensure_schema(row, batched=not single)
+        n, arrays = schema.arrays(row, None if single else -1)
+        if n != self._streams:
+            raise SchemaMismatch(f"{n} rows were given to a writer of {self._streams} streams")
+        finals = self._finals(schema, arrays, final_obs, single)
+        raws = None
+        if priority is not None:
+            given = [priority] if single and np.ndim(priority) == 0 else priority
+            raws = self._buffer._raws(given, n)
+        if not self._is_open():
+            self._attach(schema)
+        ids: Ids | int = self._append_prepared(arrays, finals, raws, timeout, single)
+        return ids
+
+    def _by_name(self, values: tuple[Any, ...], columns: dict[str, Any]) -> dict[str, Any]:
+        schema = self._buffer.schema
+        order = tuple(schema.fields) if schema is not None else STEP
+        if len(values) > len(order):
+            raise SchemaMismatch(
+                f"{len(values)} values were given, the columns are {', '.join(order)}"
+            )
+        row = dict(zip(order, values, strict=False))
+        twice = [name for name in columns if name in row]
+        if twice:
+            raise SchemaMismatch(f"column {twice[0]!r} was given by position and by name")
+        row.update(columns)
+        if "done" in row and "done" not in order:
+            if "terminated" in row:
+                raise SchemaMismatch("'done' is short for 'terminated': give one of them")
+            row["terminated"] = row.pop("done")
+            row.setdefault("truncated", np.zeros_like(row["terminated"], dtype=bool))
+        return row
+
+    def _attach(self, schema: Schema) -> None:
+        paths = [path for path, _ in schema.columns]
+        observed = [path.split("/")[0] == "obs" for path in paths]
+        reward = paths.index("reward") if "reward" in paths else -1
+        if reward >= 0:
+            column = schema.columns[reward][1]
+            if column.shape != () or column.dtype.name not in ("float32", "float64"):
+                reward = -1
+        self._open(
+            self._buffer,
+            self._streams,
+            get_args(Autoreset).index(self._autoreset),
+            observed,
+            reward,
+            paths.index("terminated"),
+            paths.index("truncated"),
+        )
+
+    def _finals(
+        self, schema: Schema, arrays: list[Array], final_obs: Any, single: bool
+    ) -> list[Array | None] | None:
+        """The last observations of the streams that ended, in arrays as long as all of them."""
+        by_path = {path: array for (path, _), array in zip(schema.columns, arrays, strict=True)}
+        ended = by_path["terminated"] | by_path["truncated"]
+        if final_obs is None or not ended.any():
+            return None
+        finals: list[Array | None] = []
+        for path, column in schema.columns:
+            if path.split("/")[0] != "obs":
+                finals.append(None)
+                continue
+            whole = np.zeros((self._streams, *column.shape), column.dtype)
+            for stream in np.flatnonzero(ended):
+                value = _final_of(final_obs, path, int(stream), single)
+                whole[stream] = as_column("final_" + path, column, value, batched=False)[0]
+            finals.append(whole)
+        return finals
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the writer is closed")
+        self._buffer._check_open()
+
+
+def _final_of(final_obs: Any, path: str, stream: int, single: bool) -> Any:
+    """One stream's part of the last observations: a dict of batches, or a batch, perhaps of dicts.
+
+    Gymnasium gives an array of objects, None for the streams that go on.
+    """
+    value, keys = final_obs, path.split("/")[1:]
+    if not isinstance(value, Mapping) and not single:
+        value = _row(value, path, stream)
+    for key in keys:
+        if not isinstance(value, Mapping) or key not in value:
+            raise SchemaMismatch(f"final_obs has nothing for column {path!r}")
+        value = value[key]
+    if isinstance(final_obs, Mapping) and not single:
+        value = _row(value, path, stream)
+    return value
+
+
+def _row(values: Any, path: str, stream: int) -> Any:
+    try:
+        value = values[stream]
+    except (TypeError, IndexError, KeyError):
+        raise SchemaMismatch(f"final_obs has no row {stream} for column {path!r}") from None
+    if value is None:
+        raise InvalidArgument(
+            f"the episode of stream {stream} ended and final_obs[{stream}] is None; "
+            "nothing was written"
+        )
+    return value
