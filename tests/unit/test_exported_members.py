@@ -17,34 +17,50 @@ import replay_buffer
 from replay_buffer import (
     BufferConfig,
     Column,
+    FrameStack,
+    Hindsight,
     LinearSchedule,
+    NStep,
     ReplayBuffer,
     Schema,
+    Sequence,
     SharedArray,
     SharedCircularBuffer,
+    StepWriter,
+    Trajectory,
+    View,
     _core,
     shared_memory_rl_pipeline,
 )
 
 EXPORTED = """
-    AlreadyExists BufferConfig Busy Closed Column Corrupt Incompatible InvalidArgument
-    LinearSchedule NotEnoughRows NotFound OutOfSpace PermissionDenied ReadOnly ReplayBuffer
-    ReplayBufferError RowGone Schema SchemaMismatch SharedArray SharedCircularBuffer SystemFailure
-    Timeout __version__ shared_memory_rl_pipeline
+    AlreadyExists BufferConfig Busy Closed Column Corrupt FrameStack Hindsight Incompatible
+    InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PermissionDenied ReadOnly
+    ReplayBuffer ReplayBufferError RowGone Schema SchemaMismatch Sequence SharedArray
+    SharedCircularBuffer StepWriter SystemFailure Timeout Trajectory View __version__
+    shared_memory_rl_pipeline
 """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
         add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
-        create flush get is_full latest location max_priority open priorities readonly restore
-        sample sample_async schema size stats total_priority unlink update_priorities
+        create episodes flush get is_full latest location max_priority open priorities readonly
+        restore sample sample_async schema size stats total_priority unlink update_priorities view
+        writer
     """,
     SharedArray: "array close closed create name open unlink",
     SharedCircularBuffer: "latest push sample",
     BufferConfig: """
         alpha beta block_rows capacity cer core_options durable epsilon from_core limited
-        max_times_sampled min_size samples_per_insert strategy tolerance weighted weights
+        max_times_sampled min_size samples_per_insert storage strategy tolerance weighted weights
     """,
+    StepWriter: "append autoreset close closed end streams",
+    View: "buffer get sample starts update_priorities",
+    NStep: "gamma n",
+    FrameStack: "columns n",
+    Sequence: "burn_in cross_episodes eta length next_obs pad period",
+    Trajectory: "length",
+    Hindsight: "achieved goal k reward strategy",
     Schema: "arrays columns core_columns fields from_core",
     Column: "dtype limit shape",
     LinearSchedule: "end start steps",
@@ -79,7 +95,23 @@ SIGNATURES: dict[Any, str] = {
     SharedCircularBuffer.latest: "(self, n)",
     BufferConfig: "(capacity, strategy='uniform', alpha=0.6, beta=0.4, epsilon=1e-06, "
     "weights='batch', cer=False, max_times_sampled=1, block_rows=None, min_size=0, "
-    "samples_per_insert=None, tolerance=0.0, durable=False)",
+    "samples_per_insert=None, tolerance=0.0, durable=False, storage='transitions')",
+    ReplayBuffer.writer: "(self, streams=1, autoreset='same_step')",
+    ReplayBuffer.view: "(self, *parts)",
+    ReplayBuffer.episodes: "(self)",
+    StepWriter.append: "(self, /, *values, final_obs=None, priority=None, timeout=None, **columns)",
+    StepWriter.end: "(self, stream=0)",
+    View.sample: "(self, /, batch_size, *, out=None, beta=None, timeout=None)",
+    View.get: "(self, ids)",
+    View.starts: "(self)",
+    View.update_priorities: "(self, indices, td_errors, mask=None)",
+    NStep: "(n, gamma=0.99)",
+    FrameStack: "(n, columns=None)",
+    Sequence: "(length, burn_in=0, period=1, pad=True, cross_episodes=False, next_obs=False, "
+    "eta=0.9)",
+    Trajectory: "(length=None)",
+    Hindsight: "(strategy='future', k=4, reward=None, achieved='obs/achieved_goal', "
+    "goal='obs/desired_goal')",
     Column: "(shape=(), dtype='float32', limit=None)",
     Schema: "(fields)",
     LinearSchedule: "(start, end, steps)",

@@ -130,8 +130,8 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "schema"},
-    {"inference", "shared_array", "waiting"},
-    {"buffer", "circular", "pipeline", "sharing"},
+    {"arguments", "inference", "shared_array", "views", "waiting"},
+    {"buffer", "circular", "hindsight", "pipeline", "sharing", "trajectories", "view", "writer"},
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},
 ]

@@ -201,15 +201,21 @@ void Buffer::begin(Draw& draw) {
   draw.begun_ = true;
 }
 
+// The rows that were chosen for this draw, unless another came before it: then others.
+void Buffer::take_turn(Draw& draw) {
+  // Asked of an empty buffer, a batch is refused before it counts as drawn.
+  if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(draw.rows_, 0);
+  if (draw.begun_ &&
+      draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1, std::memory_order_relaxed)) {
+    return;
+  }
+  choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
+  prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
+}
+
 void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   if (sampler_->writes()) check_writable();
-  // Asked of an empty buffer, a batch is refused before it counts as drawn.
-  if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
-  if (!draw.begun_ ||
-      !draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1, std::memory_order_relaxed)) {
-    choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
-    prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
-  }
+  take_turn(draw);
   const std::span<Pick> picks = draw.picks();
   if (ring_.settings().cer != 0) include_newest(picks);
   copy_rows(draw.random_, picks, batch);

@@ -106,7 +106,8 @@ class Buffer {
   void finish(Draw& draw, const Batch& batch, float beta);
 
   // A batch of what a view makes of the rows drawn. Throws kNotEnoughRows when no row is a start.
-  void sample(const View& view, const ViewBatch& batch, float beta);
+  void begin(Draw& draw, const View& view);
+  void finish(Draw& draw, const View& view, const ViewBatch& batch, float beta);
   // What a view makes of these rows. Returns how many of them are no start, or gone; `not_made`
   // gets 1 for those, and their places in the batch hold nothing of use.
   std::size_t make(const View& view, std::span<const std::int64_t> ids, const ViewBatch& batch,
@@ -161,9 +162,12 @@ class Buffer {
   std::uint64_t wanted_word(const Pick& pick, std::uint64_t oldest) const;
   bool same_mass(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
+  void take_turn(Draw& draw);
   void choose(Draw& draw, std::uint64_t turn) const;
   void read_ahead(std::uint64_t turn, std::size_t rows);
   void include_newest(std::span<Pick> picks) const;
+  void make_some(const View& view, std::span<const Pick> picks, const ViewBatch& batch,
+                 std::size_t at, std::uint64_t salt, std::uint8_t* failed, Window& window) const;
   bool try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
                 std::uint64_t salt, Window& window) const;
   void make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,
@@ -180,7 +184,7 @@ class Buffer {
   std::unique_ptr<Sampler> sampler_;
   std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
-  os::SpinLock lock_;  // protects what follows
+  os::SpinLock lock_;                        // protects what follows
   Writer writer_;
   Identity me_;
   std::uint64_t generation_;  // of forks; another one means this is a child's copy

@@ -11,7 +11,6 @@
 namespace replay_buffer {
 namespace {
 
-constexpr std::size_t kAhead = 64;  // items whose rows are fetched together
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
 // How often a place is drawn again before all starts are looked up: where few rows are starts, but
@@ -23,58 +22,100 @@ unsigned most_guesses(const ViewSpec& spec) {
 
 }  // namespace
 
-void Buffer::sample(const View& view, const ViewBatch& batch, float beta) {
-  if (size() == 0) throw_not_enough(batch.rows, 0);
-  Draw draw(batch.rows);
-  choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
+void Buffer::begin(Draw& draw, const View& view) {
+  if (!sampler_->draws_freely() || ring_.blocks.used_slots() == 0) return;
+  choose(draw, draws().load(std::memory_order_relaxed));
+  for (const Pick& pick : draw.picks().first(std::min(draw.rows_, View::kRun))) {
+    view.prefetch(pick.slot);
+  }
+  draw.begun_ = true;
+}
+
+void Buffer::finish(Draw& draw, const View& view, const ViewBatch& batch, float beta) {
+  take_turn(draw);
   const std::span<Pick> picks = draw.picks();
   make_items(view, draw.random_, picks, batch);
   if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
   drawn_batch(draw, batch.rows);
 }
 
-bool Buffer::try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
-                      std::uint64_t salt, Window& window) const {
-  const std::uint64_t word = wanted_word(pick, ring_.blocks.oldest_id());
-  if (word == 0 || !view.resolve({pick.slot, word}, batch.time, Random(salt, at), window)) {
-    return false;
+// Makes the items of picks, to places from `at` on; `failed` gets 1 for those that could not be.
+void Buffer::make_some(const View& view, std::span<const Pick> picks, const ViewBatch& batch,
+                       std::size_t at, std::uint64_t salt, std::uint8_t* failed,
+                       Window& window) const {
+  const std::uint64_t oldest = ring_.blocks.oldest_id();
+  if (view.plain()) {
+    Place starts[View::kRun];
+    for (std::size_t i = 0; i < picks.size(); ++i) {
+      starts[i] = {picks[i].slot, wanted_word(picks[i], oldest)};
+      batch.ids[at + i] = static_cast<std::int64_t>(starts[i].id());
+    }
+    view.make_plain({starts, picks.size()}, batch, at, window, failed);
+    for (std::size_t i = 0; i < picks.size(); ++i) {
+      if (!same_mass(picks[i])) failed[i] = 1;
+    }
+    return;
+  }
+  window.clear();
+  for (std::size_t i = 0; i < picks.size(); ++i) {
+    const std::uint64_t word = wanted_word(picks[i], oldest);
+    if (word == 0) {
+      window.items.emplace_back();
+      continue;
+    }
+    // Items have generators of their own, so that a batch is the same however it is shared out.
+    view.resolve({picks[i].slot, word}, batch.time, Random(salt, at + i), window);
+    batch.ids[at + i] = static_cast<std::int64_t>(row_id(word));
   }
   view.copy(window, batch, at);
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  if (!view.whole(window) || !same_mass(pick)) return false;
-  batch.ids[at] = static_cast<std::int64_t>(row_id(word));
-  return true;
+  for (std::size_t i = 0; i < picks.size(); ++i) {
+    const Window::Item& item = window.items[i];
+    failed[i] = item.made && view.whole(window, item) && same_mass(picks[i]) ? 0 : 1;
+  }
 }
 
 void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
                         const ViewBatch& batch) {
-  // Items have generators of their own, so that a batch is the same however it is shared out.
   const std::uint64_t salt = random.next();
   std::vector<std::uint8_t> failed(picks.size(), 0);
-  const auto make_some = [&](std::size_t from, std::size_t end) {
-    Window window;
-    for (std::size_t i = from; i < end; ++i) {
-      if (i % kAhead == 0 || i == from) {
-        const std::size_t n = std::min(kAhead - i % kAhead, end - i);
-        for (const Pick& pick : picks.subspan(i, n)) ring_.rows.prefetch(pick.slot);
-        for (const Pick& pick : picks.subspan(i, n)) view.prefetch(pick.slot);
-      }
-      failed[i] = try_make(view, picks[i], batch, i, salt, window) ? 0 : 1;
-    }
+  const std::size_t together = view.together(batch);
+  // Rows come into the cache a run ahead of the one that is made.
+  const auto fetch = [&](std::size_t from) {
+    if (from >= picks.size()) return;
+    const std::size_t n = std::min(together, picks.size() - from);
+    for (const Pick& pick : picks.subspan(from, n)) view.prefetch(pick.slot);
   };
-  const std::size_t item = std::max<std::size_t>(1, view.item_bytes(batch));
-  if (item * picks.size() < kParallelBytes) {
-    make_some(0, picks.size());
+  const auto make_run = [&](std::size_t from, Window& window) {
+    const std::span<const Pick> run = picks.subspan(from, std::min(together, picks.size() - from));
+    make_some(view, run, batch, from, salt, failed.data() + from, window);
+  };
+  const std::size_t runs = (picks.size() + together - 1) / together;
+  if (view.item_bytes(batch) * picks.size() < kParallelBytes) {
+    static thread_local Window window;
+    fetch(0);
+    for (std::size_t run = 0; run < runs; ++run) {
+      fetch((run + 1) * together);
+      make_run(run * together, window);
+    }
   } else {
-    const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / item);
-    os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
-      make_some(task * per_task, std::min(picks.size(), (task + 1) * per_task));
+    os::parallel_for(runs, [&](std::size_t run) noexcept {
+      fetch(run * together);
+      static thread_local Window window;
+      make_run(run * together, window);
     });
   }
   std::vector<Pick> starts;
   for (std::size_t i = 0; i < picks.size(); ++i) {
     if (failed[i] != 0) make_one(view, random, picks[i], batch, i, salt, starts);
   }
+}
+
+bool Buffer::try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
+                      std::uint64_t salt, Window& window) const {
+  std::uint8_t failed = 0;
+  make_some(view, {&pick, 1}, batch, at, salt, &failed, window);
+  return failed == 0;
 }
 
 // Draws until an item can be made: by guessing, which leaves every start the probability it has
@@ -91,9 +132,9 @@ void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBa
   do {
     if (starts.empty()) starts = weighed_starts(view, batch.time);
     if (starts.empty()) {
-      throw Error(ErrorCode::kNotEnoughRows,
-                  "cannot sample " + std::to_string(batch.rows) + " items: of " +
-                      std::to_string(size()) + " rows none is a start for this view");
+      throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(batch.rows) +
+                                                 " items: of " + std::to_string(size()) +
+                                                 " rows none is a start for this view");
     }
     double total = 0;
     for (const Pick& one : starts) total += static_cast<double>(one.mass);
@@ -123,9 +164,10 @@ std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
     }
     Place row;
     if (!view.streams().at(slot, row)) continue;
+    window.clear();
     if (!view.resolve(row, time, Random(0, 0), window)) continue;
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-    if (view.whole(window)) found.push_back(row);
+    if (view.whole(window, window.items[0])) found.push_back(row);
   }
   return found;
 }

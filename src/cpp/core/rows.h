@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "os/cpu.h"
 #include "os/crash_point.h"
@@ -44,6 +45,13 @@ inline void copy_shared(void* to, const void* from, std::size_t n) {
     for (std::size_t at = 0; at < n; ++at) t[at] = f[at];
   }
 #endif
+}
+
+template <class T>
+T load_shared(const std::byte* from) {
+  T value;
+  copy_shared(&value, from, sizeof(T));
+  return value;
 }
 
 // The same for bytes that become zero.
@@ -207,7 +215,39 @@ class Rows {
     }
   }
 
+  // Copies the cells of one column, one after the other; a slot of -1 gives zeros. Does not look at
+  // words either.
+  void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
+    switch (places_[column].bytes) {
+      case 1:
+        return gather_cells<1>(column, slots, to);
+      case 4:
+        return gather_cells<4>(column, slots, to);
+      case 8:
+        return gather_cells<8>(column, slots, to);
+      case 16:
+        return gather_cells<16>(column, slots, to);
+      case 32:
+        return gather_cells<32>(column, slots, to);
+      default:
+        return gather_cells<0>(column, slots, to);
+    }
+  }
+
  private:
+  template <std::size_t kBytes>
+  void gather_cells(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
+    const std::size_t bytes = kBytes != 0 ? kBytes : places_[column].bytes;
+    for (const std::int64_t slot : slots) {
+      if (slot >= 0) [[likely]] {
+        copy_shared(to, cell(column, static_cast<std::size_t>(slot)), bytes);
+      } else {
+        std::memset(to, 0, bytes);
+      }
+      to += bytes;
+    }
+  }
+
   REPLAY_ALWAYS_INLINE void prefetch_apart(std::size_t slot) const {
     os::prefetch_read(&word(slot));
     for (std::size_t c = 0; c < columns_; ++c) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "core/ring.h"
+#include "os/cpu.h"
 
 namespace replay_buffer {
 
@@ -49,6 +50,12 @@ class Streams {
     return steps_ ? ring_.rows.link(place.slot) : Link{1, 1, 0};
   }
 
+  // The slots of a row's block end here.
+  std::uint64_t block_end(std::uint64_t slot) const {
+    const std::uint64_t end = slot - slot % block_rows_ + block_rows_;
+    return end < capacity_ ? end : capacity_;
+  }
+
   // The next row of the stream, whatever episode it is of.
   bool next(const Place& from, Place& to) const {
     const std::uint64_t distance = link(from).ahead;
@@ -69,13 +76,12 @@ class Streams {
     return previous_block(from, distance, to);
   }
 
-  // Brings the rows that follow into the cache, as far as they are in the same block.
-  void prefetch_next(std::uint64_t slot, std::size_t n) const {
-    const std::uint64_t distance = steps_ ? ring_.rows.link(slot).ahead : 1;
-    const std::uint64_t end = slot - slot % block_rows_ + block_rows_;
-    for (std::size_t i = 0; i < n; ++i) {
-      slot += distance;
-      if (slot >= end || slot >= capacity_) return;
+  // Brings a row into the cache that is some steps further on.
+  REPLAY_ALWAYS_INLINE void prefetch_later(const Place& from) const {
+    constexpr std::uint64_t kSteps = 8;
+    const std::uint64_t distance = link(from).ahead * kSteps;
+    const std::uint64_t slot = from.slot + distance;
+    if (from.slot % block_rows_ + distance < block_rows_ && slot < capacity_) {
       ring_.rows.prefetch(slot);
     }
   }

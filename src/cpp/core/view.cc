@@ -24,13 +24,6 @@ void check_range(const char* name, std::uint64_t value, std::uint64_t least, std
 }
 
 template <class T>
-T load(const std::byte* from) {
-  T value;
-  copy_shared(&value, from, sizeof(T));
-  return value;
-}
-
-template <class T>
 void store(const Output& output, std::size_t at, T value) {
   std::memcpy(output.to + at * sizeof(T), &value, sizeof(T));
 }
@@ -42,8 +35,12 @@ View::View(const Ring& ring, const ViewSpec& spec)
       streams_(ring),
       spec_(spec),
       ahead_(std::min<std::size_t>(8, spec.sequence ? spec.length : spec.steps)),
-      numbered_(ring.layout().has_steps() && (spec.stack > 1 || spec.sequence)) {
+      numbered_(ring.layout().has_steps() && (spec.stack > 1 || spec.sequence)),
+      plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone) {
   const int columns = static_cast<int>(ring.layout().schema.size());
+  for (std::uint32_t k = 0; k <= std::min(spec.steps, kMostSteps); ++k) {
+    discounts_.push_back(static_cast<float>(std::pow(spec.gamma, static_cast<double>(k))));
+  }
   check_range("stack", spec.stack, 1, 1024);
   check_range("steps", spec.steps, 1, kMostSteps);
   check_range("period", spec.period, 1, kMostSteps);
@@ -74,144 +71,152 @@ bool View::ended(const Place& row, bool& terminated) const {
     return row.has(row_flag::kEnded);
   }
   const auto flag = [&](int column) {
-    return column >= 0 &&
-           load<std::uint8_t>(ring_.rows.cell(static_cast<std::size_t>(column), row.slot)) != 0;
+    return column >= 0 && load_shared<std::uint8_t>(
+                              ring_.rows.cell(static_cast<std::size_t>(column), row.slot)) != 0;
   };
   terminated = flag(spec_.terminated);
   return terminated || flag(spec_.truncated);
 }
 
 bool View::resolve(const Place& start, std::size_t time, Random random, Window& window) const {
-  if (start.has(row_flag::kFinal)) return false;
-  window.rows.clear();
-  window.numbers.clear();
-  window.others.clear();
-  window.relabelled = false;
-  if (spec_.sequence) return resolve_sequence(start, time, window);
-  if (!resolve_transition(start, window)) return false;
-  if (spec_.goal != GoalStrategy::kNone) choose_goal(random, window);
+  Window::Item item;
+  item.first = static_cast<std::uint32_t>(window.rows.size());
+  item.times = static_cast<std::uint32_t>(window.times.size());
+  item.others = static_cast<std::uint32_t>(window.others.size());
+  item.made = !start.has(row_flag::kFinal) && find_rows(start, time, random, window, item);
+  item.end = static_cast<std::uint32_t>(window.rows.size());
+  item.times_end = static_cast<std::uint32_t>(window.times.size());
+  item.others_end = static_cast<std::uint32_t>(window.others.size());
+  window.items.push_back(item);
+  return item.made;
+}
+
+bool View::find_rows(const Place& start, std::size_t time, Random random, Window& window,
+                     Window::Item& item) const {
+  if (spec_.sequence) return find_sequence(start, time, window, item);
+  if (!find_transition(start, window, item)) return false;
+  if (spec_.goal != GoalStrategy::kNone) choose_goal(random, window, item);
   return true;
 }
 
-// Up to `wanted` rows before the start, and the start itself.
-void View::walk_back(const Place& start, std::size_t wanted, bool cross, Window& window) const {
+// Up to `wanted` steps before the start, and the start itself.
+void View::walk_back(const Place& start, std::size_t wanted, Window& window,
+                     Window::Item& item) const {
   Place at = start;
   Place to;
   std::size_t steps = 0;
-  while (steps < wanted && (cross || !at.has(row_flag::kFirst)) && streams_.previous(at, to)) {
-    // A damaged segment may lead backwards into the next episode: its final row is no step of this.
+  while (steps < wanted && (spec_.cross || !at.has(row_flag::kFirst)) &&
+         streams_.previous(at, to)) {
+    // A damaged segment may lead backwards into another episode: its final row is no step of this.
     if (!at.has(row_flag::kFirst) && to.has(row_flag::kFinal)) break;
     push(to, window);
     if (!to.has(row_flag::kFinal)) ++steps;
     at = to;
   }
-  std::reverse(window.rows.begin(), window.rows.end());
-  std::reverse(window.numbers.begin(), window.numbers.end());
-  window.start = window.rows.size();
+  std::reverse(window.rows.begin() + item.first, window.rows.end());
+  if (numbered_) std::reverse(window.numbers.begin() + item.first, window.numbers.end());
+  item.start = static_cast<std::uint32_t>(window.rows.size());
   push(start, window);
 }
 
 // Whether the frames that make up the observation of a row are all there.
-bool View::has_frames(const Window& window, std::size_t row) const {
-  if (!numbered_) return true;
-  return row >= std::min<std::size_t>(window.numbers[row], spec_.stack - 1);
+bool View::has_frames(const Window& window, const Window::Item& item, std::size_t row) const {
+  return !numbered_ ||
+         row - item.first >= std::min<std::size_t>(window.numbers[row], spec_.stack - 1);
 }
 
-bool View::resolve_transition(const Place& start, Window& window) const {
+bool View::find_transition(const Place& start, Window& window, Window::Item& item) const {
   const bool steps = ring_.layout().has_steps();
   if (spec_.stack > 1) {
-    walk_back(start, spec_.stack - 1, false, window);
-    if (!has_frames(window, window.start)) return false;
+    walk_back(start, spec_.stack - 1, window, item);
+    if (!has_frames(window, item, item.start)) return false;
   } else {
-    window.start = 0;
+    item.start = item.first;
     push(start, window);
   }
-  window.count = 0;
-  window.terminated = false;
+  Place row = start;
   Place to;
-  while (window.count < spec_.steps) {
-    const Place row = window.rows.back();
+  while (item.count < spec_.steps) {
     bool terminated = false;
     const bool end = ended(row, terminated);
     if (!steps) {  // the row has what came after it
-      ++window.count;
-      window.terminated = terminated;
-      if (end || window.count == spec_.steps) break;
+      ++item.count;
+      item.terminated = terminated;
+      if (end || item.count == spec_.steps) break;
     }
     if (!streams_.next(row, to) || to.has(row_flag::kFirst)) break;
     push(to, window);
+    row = to;
     if (!steps) continue;
-    ++window.count;
-    window.terminated = terminated;
+    ++item.count;
+    item.terminated = terminated;
     if (end || to.has(row_flag::kFinal)) break;
   }
-  if (window.count == 0) return false;
-  window.after = window.start + window.count - (steps ? 0 : 1);
-  return true;
+  item.after = item.start + item.count - (steps ? 0 : 1);
+  return item.count > 0;
 }
 
-// Up to `wanted` steps from the start on, and the row after the last. Returns how many.
-std::size_t View::walk_on(std::size_t wanted, Window& window) const {
+// Up to `wanted` steps from the start on, and the row after the last.
+void View::walk_on(std::size_t wanted, Window& window, Window::Item& item) const {
   const auto step = [&](std::size_t row) {
-    window.times.push_back(static_cast<std::int32_t>(row));
-    window.after = row;
+    window.times.push_back(static_cast<std::int64_t>(row));
+    item.after = static_cast<std::uint32_t>(row);
+    ++item.count;
   };
-  step(window.start);
-  std::size_t count = 1;
+  step(item.start);
+  guess_.store(std::max<std::uint32_t>(1, streams_.link(window.rows.back()).ahead),
+               std::memory_order_relaxed);
+  Place row = window.rows.back();
   Place to;
   for (;;) {
-    Place row = window.rows.back();
     bool terminated = false;
     const bool end = ended(row, terminated);
-    if (!streams_.next(row, to)) break;
+    streams_.prefetch_later(row);
+    if (!streams_.next(row, to)) return;
     if (end && to.has(row_flag::kFinal)) {
       push(to, window);
-      window.after = window.rows.size() - 1;
-      if (!spec_.cross || count == wanted) break;
+      item.after = static_cast<std::uint32_t>(window.rows.size() - 1);
+      if (!spec_.cross || item.count == wanted) return;
       row = to;
-      if (!streams_.next(row, to)) break;
+      if (!streams_.next(row, to)) return;
     }
     const bool crosses = to.has(row_flag::kFirst);
-    if (crosses && !spec_.cross) break;
-    if (to.has(row_flag::kFinal)) break;
+    if (to.has(row_flag::kFinal) || (crosses && !spec_.cross)) return;
     push(to, window);
-    if (count == wanted) {
-      if (!crosses) window.after = window.rows.size() - 1;
-      break;
+    if (item.count == wanted) {
+      if (!crosses) item.after = static_cast<std::uint32_t>(window.rows.size() - 1);
+      return;
     }
     step(window.rows.size() - 1);
-    ++count;
+    row = to;
   }
-  return count;
 }
 
-bool View::resolve_sequence(const Place& start, std::size_t time, Window& window) const {
+bool View::find_sequence(const Place& start, std::size_t time, Window& window,
+                         Window::Item& item) const {
   const std::uint32_t number = streams_.link(start).step;
   if (number % spec_.period != 0 || (spec_.whole && number != 0)) return false;
-  const std::size_t history = spec_.burn_in + spec_.stack - 1;
-  walk_back(start, history, spec_.cross, window);
-  if (!has_frames(window, window.start)) return false;
-  window.times.assign(spec_.burn_in, -1);
+  walk_back(start, spec_.burn_in + spec_.stack - 1, window, item);
+  if (!has_frames(window, item, item.start)) return false;
+  window.times.resize(item.times + spec_.burn_in, -1);
   std::size_t there = 0;
-  for (std::size_t row = window.start; row-- > 0 && there < spec_.burn_in;) {
+  for (std::size_t row = item.start; row-- > item.first && there < spec_.burn_in;) {
     if (window.rows[row].has(row_flag::kFinal)) continue;
-    if (!has_frames(window, row)) break;
-    window.times[spec_.burn_in - ++there] = static_cast<std::int32_t>(row);
+    if (!has_frames(window, item, row)) break;
+    window.times[item.times + spec_.burn_in - ++there] = static_cast<std::int64_t>(row);
   }
-  const std::size_t most = spec_.whole ? (time != 0 ? time : kMostSteps) : spec_.length;
-  window.count = walk_on(most, window);
+  walk_on(spec_.whole ? (time != 0 ? time : kMostSteps) : spec_.length, window, item);
   if (spec_.whole) {
-    const bool end = window.rows[static_cast<std::size_t>(window.times.back())].has(row_flag::kEnded);
-    return end && window.rows[window.after].has(row_flag::kFinal);
+    const auto last = static_cast<std::size_t>(window.times.back());
+    return window.rows[last].has(row_flag::kEnded) && window.rows[item.after].has(row_flag::kFinal);
   }
-  if (spec_.pad) return true;
-  return there == spec_.burn_in && window.count == spec_.length;
+  return spec_.pad || (there == spec_.burn_in && item.count == spec_.length);
 }
 
 // Goals are taken from states that were reached: the rows after steps.
-void View::choose_goal(Random random, Window& window) const {
+void View::choose_goal(Random random, Window& window, Window::Item& item) const {
   if (random.unit() * (spec_.goal_k + 1) >= spec_.goal_k) return;
-  Place row = window.rows[window.start];
+  Place row = window.rows[item.start];
   Place to;
   if (spec_.goal == GoalStrategy::kEpisode) {
     Place at = row;
@@ -229,176 +234,180 @@ void View::choose_goal(Random random, Window& window) const {
     if (to.has(row_flag::kFinal)) break;
     row = to;
   }
-  if (window.others.empty()) return;
-  window.goal = spec_.goal == GoalStrategy::kFinal ? window.others.size() - 1
-                                                   : random.below(window.others.size());
-  window.relabelled = true;
+  const std::size_t n = window.others.size() - item.others;
+  if (n == 0) return;
+  const std::size_t chosen = spec_.goal == GoalStrategy::kFinal ? n - 1 : random.below(n);
+  item.goal = static_cast<std::uint32_t>(item.others + chosen);
+  item.relabelled = true;
 }
 
-bool View::whole(const Window& window) const {
-  const auto same = [this](const Place& row) { return streams_.same(row); };
-  return std::all_of(window.rows.begin(), window.rows.end(), same) &&
-         std::all_of(window.others.begin(), window.others.end(), same);
-}
-
-void View::copy_cell(const Output& output, std::byte* to, const Place& row) const {
-  const auto column = static_cast<std::size_t>(output.column);
-  copy_shared(to, ring_.rows.cell(column, row.slot), ring_.rows.bytes(column));
+bool View::whole(const Window& window, const Window::Item& item) const {
+  for (std::size_t i = item.first; i < item.end; ++i) {
+    if (!streams_.same(window.rows[i])) return false;
+  }
+  for (std::size_t i = item.others; i < item.others_end; ++i) {
+    if (!streams_.same(window.others[i])) return false;
+  }
+  return true;
 }
 
 // The observation of a row: its frame, or as many as a stack has, the oldest first. What comes
 // before the first frame of the episode is that frame again.
-std::byte* View::copy_frames(const Output& output, std::byte* to, const Window& window,
-                             std::size_t row) const {
-  const std::size_t bytes = ring_.rows.bytes(static_cast<std::size_t>(output.column));
-  if (!output.stacked) {
-    copy_cell(output, to, window.rows[row]);
-    return to + bytes;
+void View::list_frames(bool stacked, std::int64_t row, Window& window,
+                       const Window::Item& item) const {
+  const auto slot = [&](std::size_t of) {
+    window.slots.push_back(static_cast<std::int64_t>(window.rows[of].slot));
+  };
+  if (row < 0) {
+    window.slots.insert(window.slots.end(), stacked ? spec_.stack : 1, -1);
+  } else if (!stacked) {
+    slot(static_cast<std::size_t>(row));
+  } else {
+    const auto at = static_cast<std::size_t>(row);
+    const std::size_t number = std::min<std::size_t>(window.numbers[at], at - item.first);
+    for (std::size_t back = spec_.stack; back-- > 0;) slot(at - std::min(back, number));
   }
-  const std::size_t number = std::min<std::size_t>(window.numbers[row], row);
-  for (std::size_t back = spec_.stack; back-- > 0; to += bytes) {
-    copy_cell(output, to, window.rows[row - std::min(back, number)]);
-  }
-  return to;
 }
 
-void View::copy_return(const Output& output, const Window& window, std::size_t at) const {
-  const auto column = static_cast<std::size_t>(output.column);
-  const bool wide = ring_.layout().schema[column].dtype == DType::kFloat64;
-  const std::size_t size = wide ? sizeof(double) : sizeof(float);
-  const std::size_t elements = ring_.rows.bytes(column) / size;
-  for (std::size_t e = 0; e < elements; ++e) {
-    double sum = 0;
-    double factor = 1;
-    for (std::size_t i = 0; i < window.count; ++i, factor *= spec_.gamma) {
-      const std::byte* from =
-          ring_.rows.cell(column, window.rows[window.start + i].slot) + e * size;
-      sum += factor * (wide ? load<double>(from) : static_cast<double>(load<float>(from)));
+// Fills window.slots with the rows whose cells an array is made of, one after the other; -1 is a
+// cell of zeros.
+void View::list_slots(const Output& output, std::size_t time, Window& window) const {
+  window.slots.clear();
+  for (const Window::Item& item : window.items) {
+    if (!item.made) {
+      window.slots.insert(window.slots.end(), cells(output, time), -1);
+      continue;
     }
-    if (wide) {
-      store(output, at * elements + e, sum);
-    } else {
-      store(output, at * elements + e, static_cast<float>(sum));
+    const auto has_next = [&](std::int64_t row) {
+      const auto next = static_cast<std::size_t>(row) + 1;
+      return row >= 0 && next < item.end && !window.rows[next].has(row_flag::kFirst);
+    };
+    switch (output.role) {
+      case Role::kNext:
+        list_frames(output.stacked, item.after, window, item);
+        break;
+      case Role::kLast:
+        list_frames(false, item.start + item.count - 1, window, item);
+        break;
+      case Role::kPath:
+        for (std::uint32_t i = 0; i < spec_.steps; ++i) {
+          list_frames(false, i < item.count ? std::int64_t{item.start} + 1 + i : -1, window, item);
+        }
+        break;
+      case Role::kGoal:
+        if (item.relabelled) {
+          window.slots.push_back(static_cast<std::int64_t>(window.others[item.goal].slot));
+        } else {
+          list_frames(false, item.after, window, item);
+        }
+        break;
+      case Role::kStep:
+      case Role::kStepNext:
+        for (std::size_t t = 0; t < time; ++t) {
+          std::int64_t row = item.times + t < item.times_end ? window.times[item.times + t] : -1;
+          if (output.role == Role::kStepNext) row = has_next(row) ? row + 1 : -1;
+          list_frames(output.stacked, row, window, item);
+        }
+        break;
+      default:
+        list_frames(output.stacked, item.start, window, item);
+        break;
     }
   }
 }
 
-void View::copy_path(const Output& output, const Window& window, std::size_t at) const {
-  const std::size_t bytes = ring_.rows.bytes(static_cast<std::size_t>(output.column));
-  std::byte* to = output.to + at * spec_.steps * bytes;
-  for (std::size_t i = 0; i < window.count; ++i, to += bytes) {
-    copy_cell(output, to, window.rows[window.start + 1 + i]);
-  }
-  std::memset(to, 0, (spec_.steps - window.count) * bytes);
-}
-
-// `further` is 1 for the rows after the steps.
-void View::copy_steps(const Output& output, const ViewBatch& batch, const Window& window,
-                      std::size_t at, std::size_t further) const {
-  const std::size_t bytes =
-      ring_.rows.bytes(static_cast<std::size_t>(output.column)) * cells(output);
-  std::byte* to = output.to + at * batch.time * bytes;
-  for (std::size_t t = 0; t < batch.time; ++t) {
-    const std::int32_t row = t < window.times.size() ? window.times[t] : -1;
-    const bool there = row >= 0 && (further == 0 || has_next(window, row));
-    if (there) {
-      to = copy_frames(output, to, window, static_cast<std::size_t>(row) + further);
-    } else {
-      std::memset(to, 0, bytes);
-      to += bytes;
-    }
-  }
-}
-
-// Whether the row after a step is of the same episode; it then stands next to it.
-bool View::has_next(const Window& window, std::int32_t row) {
-  const auto next = static_cast<std::size_t>(row) + 1;
-  return next < window.rows.size() && !window.rows[next].has(row_flag::kFirst);
-}
-
-void View::copy(const Window& window, const ViewBatch& batch, std::size_t at) const {
-  const Place& after = window.rows[window.after];
-  for (const Output& output : batch.outputs) {
-    const std::size_t cell =
-        output.column < 0 ? 0 : ring_.rows.bytes(static_cast<std::size_t>(output.column));
-    std::byte* const to = output.to + at * cell * cells(output);
+// Arrays that are not columns.
+void View::copy_numbers(const Output& output, const Window& window, std::size_t time,
+                        std::size_t at) const {
+  for (const Window::Item& item : window.items) {
     const auto each_step = [&](auto value) {
-      for (std::size_t t = 0; t < batch.time; ++t) {
-        const std::int32_t row = t < window.times.size() ? window.times[t] : -1;
-        store(output, at * batch.time + t, value(row));
+      for (std::size_t t = 0; t < time; ++t) {
+        const std::int64_t row =
+            item.made && item.times + t < item.times_end ? window.times[item.times + t] : -1;
+        store(output, at * time + t, value(row, static_cast<std::size_t>(row)));
       }
     };
     switch (output.role) {
-      case Role::kStart:
-        copy_frames(output, to, window, window.start);
-        break;
-      case Role::kNext:
-        copy_frames(output, to, window, window.after);
-        break;
-      case Role::kLast:
-        copy_cell(output, to, window.rows[window.start + window.count - 1]);
-        break;
-      case Role::kReturn:
-        copy_return(output, window, at);
-        break;
       case Role::kCount:
       case Role::kLength:
-        store(output, at, static_cast<std::int32_t>(window.count));
+        store(output, at, static_cast<std::int32_t>(item.count));
         break;
       case Role::kDiscount:
-        store(output, at,
-              window.terminated ? 0.0F
-                                : static_cast<float>(std::pow(
-                                      spec_.gamma, static_cast<double>(window.count))));
-        break;
-      case Role::kPath:
-        copy_path(output, window, at);
-        break;
-      case Role::kGoal:
-        copy_cell(output, to, window.relabelled ? window.others[window.goal] : after);
+        store(output, at, item.terminated ? 0.0F : discounts_[item.count]);
         break;
       case Role::kRelabelled:
-        store(output, at, static_cast<std::uint8_t>(window.relabelled));
-        break;
-      case Role::kStep:
-        copy_steps(output, batch, window, at, 0);
-        break;
-      case Role::kStepNext:
-        copy_steps(output, batch, window, at, 1);
+        store(output, at, static_cast<std::uint8_t>(item.relabelled));
         break;
       case Role::kMask:
-        each_step([](std::int32_t row) { return static_cast<std::uint8_t>(row >= 0); });
+        each_step(
+            [](std::int64_t row, std::size_t) { return static_cast<std::uint8_t>(row >= 0); });
         break;
       case Role::kFirst:
-        each_step([&](std::int32_t row) {
-          return static_cast<std::uint8_t>(
-              row >= 0 && window.rows[static_cast<std::size_t>(row)].has(row_flag::kFirst));
+        each_step([&](std::int64_t row, std::size_t i) {
+          return static_cast<std::uint8_t>(row >= 0 && window.rows[i].has(row_flag::kFirst));
         });
         break;
       case Role::kNextMask:
-        each_step([&](std::int32_t row) {
-          return static_cast<std::uint8_t>(row >= 0 && has_next(window, row));
+        each_step([&](std::int64_t row, std::size_t i) {
+          return static_cast<std::uint8_t>(row >= 0 && i + 1 < item.end &&
+                                           !window.rows[i + 1].has(row_flag::kFirst));
         });
         break;
       case Role::kIds:
-        each_step([&](std::int32_t row) {
-          return row < 0 ? std::int64_t{-1}
-                         : static_cast<std::int64_t>(
-                               window.rows[static_cast<std::size_t>(row)].id());
+        each_step([&](std::int64_t row, std::size_t i) {
+          return row < 0 ? std::int64_t{-1} : static_cast<std::int64_t>(window.rows[i].id());
         });
         break;
+      default:
+        break;
+    }
+    ++at;
+  }
+}
+
+void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
+  const Output* listed = nullptr;  // what window.slots is of
+  for (const Output& output : batch.outputs) {
+    if (output.role == Role::kReturn) {
+      copy_returns(
+          output, window.items.size(), at,
+          [&](std::size_t i) { return std::size_t{window.items[i].count}; },
+          [&](std::size_t i, std::size_t t) {
+            return window.rows[window.items[i].start + t].slot;
+          });
+    } else if (output.column < 0) {
+      copy_numbers(output, window, batch.time, at);
+    } else {
+      if (listed == nullptr || listed->role != output.role || listed->stacked != output.stacked) {
+        list_slots(output, batch.time, window);
+        listed = &output;
+      }
+      const auto column = static_cast<std::size_t>(output.column);
+      ring_.rows.gather_column(
+          column, window.slots,
+          output.to + at * cells(output, batch.time) * ring_.rows.bytes(column));
     }
   }
+}
+
+// Cells of an item in an array.
+std::size_t View::cells(const Output& output, std::size_t time) const {
+  const std::size_t frames = output.stacked ? spec_.stack : 1;
+  if (output.role == Role::kStep || output.role == Role::kStepNext) return frames * time;
+  return output.role == Role::kPath ? spec_.steps : frames;
+}
+
+std::size_t View::together(const ViewBatch& batch) const {
+  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kBytes = 16 * 1024;
+  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(1, item_bytes(batch)), 1, kMost);
 }
 
 std::size_t View::item_bytes(const ViewBatch& batch) const {
   std::size_t sum = 0;
   for (const Output& output : batch.outputs) {
-    const std::size_t cell =
-        output.column < 0 ? 0 : ring_.rows.bytes(static_cast<std::size_t>(output.column));
-    const bool timed = output.role == Role::kStep || output.role == Role::kStepNext;
-    const std::size_t times = timed ? batch.time : output.role == Role::kPath ? spec_.steps : 1;
-    sum += cell * cells(output) * times;
+    if (output.column < 0) continue;
+    sum += cells(output, batch.time) * ring_.rows.bytes(static_cast<std::size_t>(output.column));
   }
   return sum;
 }

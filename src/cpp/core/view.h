@@ -9,8 +9,10 @@
 // its own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -54,22 +56,22 @@ struct ViewSpec {
 // What one array of a batch holds. [t] is one cell for each step of the item, [n] for each of the
 // up to n steps of a transition; [s] is a cell for each frame of a stack.
 enum class Role : std::uint32_t {
-  kStart = 0,      // column of the start: [s] where `stacked`
-  kNext = 1,       // column of the row after the last step: [s] where `stacked`
-  kLast = 2,       // column of the last step
-  kReturn = 3,     // discounted sum of the rewards, as the reward's dtype
-  kCount = 4,      // int32: steps taken
-  kDiscount = 5,   // float32: gamma^k, 0 where terminated
-  kPath = 6,       // column of the rows after each step: [n]; zero beyond the last
-  kGoal = 7,       // column of the row chosen as the goal, else of the row after the last step
-  kRelabelled = 8, // uint8: a goal was chosen
-  kStep = 9,       // column of each step: [t], or [t][s]; zero where there is none
-  kStepNext = 10,  // column of the row after each step: [t], or [t][s]
-  kMask = 11,      // uint8 [t]: there is a step
-  kFirst = 12,     // uint8 [t]: it is the first of its episode
-  kNextMask = 13,  // uint8 [t]: there is a row after the step
-  kIds = 14,       // int64 [t]: row ids, -1 where there is none
-  kLength = 15,    // int32: steps of the item from the start on
+  kStart = 0,       // column of the start: [s] where `stacked`
+  kNext = 1,        // column of the row after the last step: [s] where `stacked`
+  kLast = 2,        // column of the last step
+  kReturn = 3,      // discounted sum of the rewards, as the reward's dtype
+  kCount = 4,       // int32: steps taken
+  kDiscount = 5,    // float32: gamma^k, 0 where terminated
+  kPath = 6,        // column of the rows after each step: [n]; zero beyond the last
+  kGoal = 7,        // column of the row chosen as the goal, else of the row after the last step
+  kRelabelled = 8,  // uint8: a goal was chosen
+  kStep = 9,        // column of each step: [t], or [t][s]; zero where there is none
+  kStepNext = 10,   // column of the row after each step: [t], or [t][s]
+  kMask = 11,       // uint8 [t]: there is a step
+  kFirst = 12,      // uint8 [t]: it is the first of its episode
+  kNextMask = 13,   // uint8 [t]: there is a row after the step
+  kIds = 14,        // int64 [t]: row ids, -1 where there is none
+  kLength = 15,     // int32: steps of the item from the start on
 };
 
 struct Output {
@@ -88,18 +90,40 @@ struct ViewBatch {
   float* weights = nullptr;
 };
 
-// The rows of one item, in the order of the stream. Reused from item to item.
+// Items on their way into a batch: the rows of each, in the order of the stream. Reused from one
+// run of items to the next.
 struct Window {
+  // Rows are numbered in `rows`.
+  struct Item {
+    bool made = false;  // a start, so far; else nothing below counts
+    bool relabelled = false;
+    bool terminated = false;
+    std::uint32_t first = 0;  // its rows: [first, end)
+    std::uint32_t end = 0;
+    std::uint32_t start = 0;  // the row that was drawn
+    std::uint32_t count = 0;  // steps from the start on
+    std::uint32_t after = 0;  // the row after the last of them
+    std::uint32_t times = 0;  // its steps in `times`: as many as times_end says
+    std::uint32_t times_end = 0;
+    std::uint32_t others = 0;  // its rows in `others`
+    std::uint32_t others_end = 0;
+    std::uint32_t goal = 0;  // among `others`
+  };
+
+  void clear() {
+    items.clear();
+    rows.clear();
+    numbers.clear();
+    times.clear();
+    others.clear();
+  }
+
+  std::vector<Item> items;
   std::vector<Place> rows;
-  std::vector<std::uint32_t> numbers;  // of these rows in their episodes
-  std::vector<Place> others;           // rows on the way to the goal
-  std::vector<std::int32_t> times;     // sequences: for each step of the item its row, -1: none
-  std::size_t start = 0;               // the row that was drawn
-  std::size_t count = 0;               // steps from the start on
-  std::size_t after = 0;               // the row after the last of them
-  std::size_t goal = 0;                // among `others`; or none
-  bool relabelled = false;
-  bool terminated = false;
+  std::vector<std::uint32_t> numbers;  // of the rows in their episodes
+  std::vector<std::int64_t> times;     // for each step of a sequence its row, -1: none
+  std::vector<Place> others;           // rows on the way to a goal
+  std::vector<std::int64_t> slots;     // of the cells that an array is made of
 };
 
 class View {
@@ -111,47 +135,102 @@ class View {
   const Streams& streams() const { return streams_; }
 
   // Finds the rows of the item that starts at a row, in a sequence at most `time` steps (0: what
-  // the spec says). False when no item starts there. `random` chooses the goal.
+  // the spec says), and adds it to the window. False when no item starts there. `random` chooses
+  // the goal.
   bool resolve(const Place& start, std::size_t time, Random random, Window& window) const;
 
-  // Copies the item to place `at` of a batch.
-  void copy(const Window& window, const ViewBatch& batch, std::size_t at) const;
+  // Copies the items of the window to places of a batch from `at` on. For one that was not made it
+  // copies something that means nothing.
+  void copy(Window& window, const ViewBatch& batch, std::size_t at) const;
 
-  // Whether all rows of the item were whole while they were read. To be asked after copy().
-  bool whole(const Window& window) const;
+  // Whether all rows of an item were whole while they were read. To be asked after copy() and an
+  // acquire fence.
+  bool whole(const Window& window, const Window::Item& item) const;
 
+  // The same for many at once, where nothing but rows from the start on is needed: transitions
+  // without stacks and goals. A start whose word is 0 is none. `failed` gets 1 for what could not
+  // be made or was not whole.
+  bool plain() const { return plain_; }
+  static constexpr std::size_t kRun = 64;  // starts at the most
+  void make_plain(std::span<const Place> starts, const ViewBatch& batch, std::size_t at,
+                  Window& window, std::uint8_t* failed) const;
+
+  // How many items are best copied together.
+  std::size_t together(const ViewBatch& batch) const;
   // Bytes that one item takes in a batch.
   std::size_t item_bytes(const ViewBatch& batch) const;
-  // Brings rows into the cache that the item at a slot, itself in the cache, will need.
-  void prefetch(std::uint64_t slot) const { streams_.prefetch_next(slot, ahead_); }
+  // Brings rows into the cache that the item at a slot will need, by a guess: that they are as far
+  // apart as in the items before.
+  REPLAY_ALWAYS_INLINE void prefetch(std::uint64_t slot) const {
+    const std::uint64_t distance = guess_.load(std::memory_order_relaxed);
+    ring_.rows.prefetch(slot);
+    for (std::size_t i = 0; i < ahead_; ++i) {
+      slot += distance;
+      if (slot < ring_.rows.capacity()) ring_.rows.prefetch(slot);
+    }
+  }
 
  private:
   bool ended(const Place& row, bool& terminated) const;
-  bool resolve_transition(const Place& start, Window& window) const;
-  bool resolve_sequence(const Place& start, std::size_t time, Window& window) const;
-  void walk_back(const Place& start, std::size_t wanted, bool cross, Window& window) const;
-  std::size_t walk_on(std::size_t wanted, Window& window) const;
-  bool has_frames(const Window& window, std::size_t row) const;
-  void choose_goal(Random random, Window& window) const;
+  bool find_rows(const Place& start, std::size_t time, Random random, Window& window,
+                 Window::Item& item) const;
+  bool find_transition(const Place& start, Window& window, Window::Item& item) const;
+  bool find_sequence(const Place& start, std::size_t time, Window& window,
+                     Window::Item& item) const;
+  void walk_back(const Place& start, std::size_t wanted, Window& window, Window::Item& item) const;
+  void walk_on(std::size_t wanted, Window& window, Window::Item& item) const;
+  bool has_frames(const Window& window, const Window::Item& item, std::size_t row) const;
+  void choose_goal(Random random, Window& window, Window::Item& item) const;
   void push(const Place& row, Window& window) const {
     window.rows.push_back(row);
     if (numbered_) window.numbers.push_back(streams_.link(row).step);
   }
-  void copy_cell(const Output& output, std::byte* to, const Place& row) const;
-  std::byte* copy_frames(const Output& output, std::byte* to, const Window& window,
-                         std::size_t row) const;
-  void copy_return(const Output& output, const Window& window, std::size_t at) const;
-  void copy_path(const Output& output, const Window& window, std::size_t at) const;
-  void copy_steps(const Output& output, const ViewBatch& batch, const Window& window,
-                  std::size_t at, std::size_t further) const;
-  std::size_t cells(const Output& output) const { return output.stacked ? spec_.stack : 1; }
-  static bool has_next(const Window& window, std::int32_t row);
+  void list_slots(const Output& output, std::size_t time, Window& window) const;
+  void list_frames(bool stacked, std::int64_t row, Window& window, const Window::Item& item) const;
+  // The discounted sums of n items: of count(i) rewards, slot(i, t) being that of step t.
+  template <class Count, class Slot>
+  void copy_returns(const Output& output, std::size_t n, std::size_t at, const Count& count,
+                    const Slot& slot) const {
+    const auto column = static_cast<std::size_t>(output.column);
+    const std::size_t bytes = ring_.rows.bytes(column);
+    const auto sum = [&]<class T>(T) {
+      std::byte* to = output.to + at * bytes;
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t k = count(i);
+        for (std::size_t e = 0; e < bytes; e += sizeof(T), to += sizeof(T)) {
+          double total = 0;
+          double factor = 1;
+          for (std::size_t t = 0; t < k; ++t, factor *= spec_.gamma) {
+            total += factor *
+                     static_cast<double>(load_shared<T>(ring_.rows.cell(column, slot(i, t)) + e));
+          }
+          const auto result = static_cast<T>(total);
+          std::memcpy(to, &result, sizeof(T));
+        }
+      }
+    };
+    if (ring_.layout().schema[column].dtype == DType::kFloat64) {
+      sum(double{});
+    } else {
+      sum(float{});
+    }
+  }
+  void copy_numbers(const Output& output, const Window& window, std::size_t time,
+                    std::size_t at) const;
+  std::size_t cells(const Output& output, std::size_t time) const;
+  struct Run;
+  template <bool steps>
+  void advance(Run& run) const;
+  void copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) const;
 
   const Ring& ring_;
   Streams streams_;
   ViewSpec spec_;
   std::size_t ahead_;  // rows worth fetching before they are needed
   bool numbered_;      // the numbers of rows in their episodes are needed
+  bool plain_;
+  mutable std::atomic<std::uint32_t> guess_{1};  // the distance between rows of a stream
+  std::vector<float> discounts_;                 // gamma^k for k up to `steps`
 };
 
 }  // namespace replay_buffer

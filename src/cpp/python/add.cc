@@ -48,7 +48,8 @@ PyObject* py_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* by_field[kMaxColumns];
   Options options;
   const bool positional = all_positional(handle, nargs, kwnames);
-  if (positional || (!handle.steps && values_by_field(handle, args, nargs, kwnames, by_field, options))) {
+  if (positional ||
+      (!handle.steps && values_by_field(handle, args, nargs, kwnames, by_field, options))) {
     PyObject* const priority = options.priority;
     PyObject* const* values = positional ? args : by_field;
     Sources sources;

@@ -55,8 +55,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   const bool fits = fresh ? new_columns(handle.types, handle.fields, n, result, columns)
                           : own_columns(handle.types, handle.fields, n, result, columns, held);
   if (fits) {
-    batch.ids = static_cast<std::int64_t*>(
-        extra_array(result, names.indices, NPY_INT64, n, fresh, held));
+    batch.ids =
+        static_cast<std::int64_t*>(extra_array(result, names.indices, NPY_INT64, n, fresh, held));
   }
   if (batch.ids != nullptr && weighted) {
     batch.weights =

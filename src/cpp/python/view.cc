@@ -23,8 +23,8 @@ namespace replay_buffer::python {
 namespace {
 
 // name, role, column, stacked, dtype, shape of one item (without the time)
-using OutputArgument = std::tuple<std::string, std::uint32_t, int, bool, std::uint32_t,
-                                  std::vector<std::uint64_t>>;
+using OutputArgument =
+    std::tuple<std::string, std::uint32_t, int, bool, std::uint32_t, std::vector<std::uint64_t>>;
 
 // Empty until the columns are known; then every call goes to the Python class, as with Handle.
 struct ViewHandle {
@@ -106,10 +106,10 @@ struct Arrays {
   std::vector<Output> outputs;
 };
 
-bool fill(const std::shared_ptr<Buffer>& buffer, const View& view, const ViewBatch& batch,
-          float beta) try {
-  const MaybeRelease released(batch.rows * view.item_bytes(batch) > kReleaseBytes);
-  buffer->sample(view, batch, beta);
+bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
+            const ViewBatch& batch, float beta, bool long_draw) try {
+  const MaybeRelease released(long_draw || batch.rows * view.item_bytes(batch) > kReleaseBytes);
+  buffer->finish(draw, view, batch, beta);
   return true;
 } catch (...) {
   set_current_error();
@@ -141,6 +141,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     if (b < 0) return nullptr;
     beta = static_cast<float>(b);
   }
+  Draw draw(static_cast<std::size_t>(n));
+  buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxColumns];
   Held held;
   const bool fresh = request.out == nullptr;
@@ -152,8 +154,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   const bool fits = fresh ? new_columns(view.types, view.fields, n, result, columns)
                           : own_columns(view.types, view.fields, n, result, columns, held);
   if (fits) {
-    batch.ids = static_cast<std::int64_t*>(
-        extra_array(result, names.indices, NPY_INT64, n, fresh, held));
+    batch.ids =
+        static_cast<std::int64_t*>(extra_array(result, names.indices, NPY_INT64, n, fresh, held));
   }
   if (batch.ids != nullptr && weighted) {
     batch.weights =
@@ -167,7 +169,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   Arrays arrays(view.outputs);
   arrays.point(columns);
   batch.outputs = arrays.outputs;
-  if (!fill(buffer, *view.view, batch, beta)) {
+  if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws)) {
     Py_DECREF(result);
     return nullptr;
   }

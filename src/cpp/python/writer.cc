@@ -116,8 +116,8 @@ void open(WriterHandle& self, nb::object owner, std::size_t streams, std::uint32
       truncated >= handle.types.size()) {
     throw Error(ErrorCode::kInvalidArgument, "steps have obs, terminated and truncated");
   }
-  self.writer = std::make_unique<StepWriter>(
-      *handle.buffer, streams, static_cast<Autoreset>(autoreset), observed, reward);
+  self.writer = std::make_unique<StepWriter>(*handle.buffer, streams,
+                                             static_cast<Autoreset>(autoreset), observed, reward);
   self.buffer = handle.buffer;
   self.streams = streams;
   self.same_step = static_cast<Autoreset>(autoreset) == Autoreset::kSameStep;
@@ -141,9 +141,9 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
       auto n = static_cast<npy_intp>(self.streams);
       sources.columns[c] = read_values(given[c].ptr(), handle.types[c], n);
       if (sources.columns[c] == nullptr) {
-        throw Error(ErrorCode::kSchemaMismatch,
-                    "the values of column '" + self.buffer->layout().schema[c].name +
-                        "' do not fit");
+        throw Error(
+            ErrorCode::kSchemaMismatch,
+            "the values of column '" + self.buffer->layout().schema[c].name + "' do not fit");
       }
     }
   };

@@ -57,9 +57,10 @@ constexpr bool row_committed(std::uint64_t word) {
 // What a row is in its stream. A writer's first row is a kFirst in every storage; the others are
 // for steps.
 namespace row_flag {
-inline constexpr std::uint64_t kFirst = 1;       // it begins an episode: what came before is another
-inline constexpr std::uint64_t kFinal = 2;       // no step: the observation after an episode's last
-inline constexpr std::uint64_t kTerminated = 4;  // a step that ended its episode, in one of two ways
+inline constexpr std::uint64_t kFirst = 1;  // it begins an episode: what came before is another
+inline constexpr std::uint64_t kFinal = 2;  // no step: the observation after an episode's last
+inline constexpr std::uint64_t kTerminated =
+    4;  // a step that ended its episode, in one of two ways
 inline constexpr std::uint64_t kTruncated = 8;
 inline constexpr std::uint64_t kEnded = kTerminated | kTruncated;
 }  // namespace row_flag
@@ -163,10 +164,10 @@ struct Settings {
   std::uint64_t seed;
   std::uint32_t column_count;
   std::uint32_t durable;
-  std::uint64_t min_size;       // rate limiter: rows before the first draw
-  double samples_per_insert;    // 0: no limit
-  double tolerance;             // how far the two may drift apart, in rows drawn
-  std::uint64_t beta_steps;     // beta goes to beta_end in so many draws; 0: it stays
+  std::uint64_t min_size;     // rate limiter: rows before the first draw
+  double samples_per_insert;  // 0: no limit
+  double tolerance;           // how far the two may drift apart, in rows drawn
+  std::uint64_t beta_steps;   // beta goes to beta_end in so many draws; 0: it stays
   float beta_end;
   std::uint32_t storage;
   std::uint32_t reserved[8];
@@ -234,7 +235,7 @@ struct alignas(kLine) Owner {
   // epoch : 32 | calls under way that change priorities or clear : 32. The epoch grows each time
   // the slot is taken. Calls under way of a dead owner have left something half done.
   std::atomic<std::uint64_t> activity;
-  std::atomic<std::uint32_t> pid;  // 0: nobody
+  std::atomic<std::uint32_t> pid;    // 0: nobody
   std::atomic<std::uint32_t> waits;  // what for, see core/limiter.h
   std::atomic<std::uint64_t> start_time;
   std::atomic<std::uint64_t> pid_namespace;
