@@ -115,6 +115,7 @@ class ReplayBuffer(_core.Buffer):
             schema = draft.explicit()
         self._location = location
         self._use(schema if isinstance(schema, Schema) else Schema(schema))
+        sharing.attend(self)
         return self
 
     @classmethod
@@ -439,6 +440,7 @@ class ReplayBuffer(_core.Buffer):
         self._seed = facts["seed"]
         self._draft = Draft()
         self._schema = Schema.from_core(facts["columns"])
+        sharing.attend(self)
         return self
 
     # --------------------------------------------------------------------------------- internals
