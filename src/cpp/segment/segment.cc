@@ -214,12 +214,15 @@ void Segment::share() const {
 
 // Two that ask at once refuse each other: so each gives way, and asks again. The last one succeeds.
 bool Segment::try_alone() const {
+  if (!file_.intact()) return false;  // somebody closed it: there is no telling
   if (os::byte_lock::try_lock(file_, kWritersAt)) return true;
   leave();
   return os::byte_lock::try_lock(file_, kWritersAt);
 }
 
-void Segment::leave() const { os::byte_lock::unlock(file_, kWritersAt); }
+void Segment::leave() const {
+  if (file_.intact()) os::byte_lock::unlock(file_, kWritersAt);
+}
 
 void Segment::begin_lineage() const {
   counters().lineage.store(random_number(), std::memory_order_relaxed);
