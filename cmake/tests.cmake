@@ -23,6 +23,9 @@ enable_testing()
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*_test.cc)
 add_executable(replay_tests ${sources})
 target_link_libraries(replay_tests PRIVATE replay_buffer GTest::gtest_main replay_warnings)
+# The tests' own code need not be fast, only quickly compiled; what they test is as it is shipped.
+target_compile_options(replay_tests PRIVATE -O1)
+target_precompile_headers(replay_tests PRIVATE <gtest/gtest.h> <algorithm> <atomic> <string> <thread> <vector>)
 # Tests are listed when ctest runs, not when the binary is linked, so that the environment in which
 # ctest is started (sanitizer options, address randomisation off) holds for the listing too.
 gtest_discover_tests(replay_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)

@@ -137,6 +137,7 @@ class ReplayBuffer(_core.Buffer):
             schema = draft.explicit(steps=config.storage == "steps")
         self._location = location
         self._use(schema if isinstance(schema, Schema) else Schema(schema))
+        sharing.attend(self)
         return self
 
     @classmethod
@@ -501,6 +502,7 @@ class ReplayBuffer(_core.Buffer):
         self._seed = facts["seed"]
         self._draft = Draft()
         self._schema = Schema.from_core(facts["columns"])
+        sharing.attend(self)
         return self
 
     # --------------------------------------------------------------------------------- internals

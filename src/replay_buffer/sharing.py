@@ -3,14 +3,59 @@
 A child that is forked has the buffer already: it joins when it first writes. A child that is
 spawned gets the descriptor of the segment, so that a buffer without a name can be handed over too;
 anybody else gets the name.
+
+A child of multiprocessing ends by os._exit(), which runs no destructor. So that it does not look as
+if it had been killed, it closes its buffers when multiprocessing clears up.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .buffer import ReplayBuffer
+
+#: Buffers of this process, and from before it was forked, that other processes may have too.
+_shared: weakref.WeakSet[ReplayBuffer] = weakref.WeakSet()
+_watching_forks = False
+
+
+def attend(buffer: ReplayBuffer) -> None:
+    """Sees to it that a child of multiprocessing closes the buffer when it ends."""
+    global _watching_forks
+    if buffer.location == "heap:":
+        return
+    if not _watching_forks:
+        os.register_at_fork(after_in_child=_after_fork)
+        _watching_forks = True
+    _shared.add(buffer)
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        _close_at_exit(buffer)
+
+
+def _after_fork() -> None:
+    """In any child; multiprocessing calls what is registered in its own, and only there."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        for buffer in list(_shared):
+            util.register_after_fork(buffer, _close_at_exit)
+
+
+def _close_at_exit(buffer: ReplayBuffer) -> None:
+    from multiprocessing import util
+
+    # After everything else that multiprocessing clears up, which may still use the buffer.
+    util.Finalize(None, _close, args=(weakref.ref(buffer),), exitpriority=-100)
+
+
+def _close(reference: weakref.ref[ReplayBuffer]) -> None:
+    buffer = reference()
+    if buffer is not None:
+        buffer.close()
 
 
 def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:

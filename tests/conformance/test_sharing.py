@@ -379,6 +379,31 @@ def test_a_buffer_is_handed_to_children(location: str, method: str, name: bool) 
         assert buffer.latest(2)["k"].tolist() == [19, 20]
 
 
+def open_and_write(location: str) -> None:
+    handle = ReplayBuffer.open(location)
+    write(handle, 0, 3)
+    KEPT.append(handle)  # as a module would: nothing closes it
+
+
+KEPT: list[ReplayBuffer] = []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_that_ends_in_good_order_is_no_dead_owner(location: str, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with create(location, 400) as buffer:
+        works = [(write, (buffer, 0, 3)), (open_and_write, (location,))]
+        children = [context.Process(target=work, args=args) for work, args in works]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+        assert [child.exitcode for child in children] == [0, 0]
+        assert len(buffer) == 6
+        assert [pid for _, pid, *_ in buffer._owners()] == [os.getpid()]
+        assert buffer._verify() == []
+
+
 def test_a_readonly_buffer_is_handed_on_as_such(location: str) -> None:
     with create(location) as buffer:
         write(buffer, 0, 20)

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/buffer.h"
+#include "core/checkpoint_format.h"
 #include "core/verify.h"
 #include "numbered.h"
 #include "os_child.h"
@@ -64,6 +65,25 @@ TEST(Checkpoint, ARowThatADeadWriterWasAboutToOverwriteIsKeptAsTheReaperKeepsIt)
   EXPECT_EQ(restored.size(), 64u);
   EXPECT_EQ(restored.ring().priorities->raw_of(kNext), 9.0F);
   EXPECT_EQ(verify(restored.ring(), restored.owners()), std::vector<std::string>{});
+}
+
+// A manifest is believed for what its checksum covers; that it fits the ring is checked besides.
+TEST(Checkpoint, AManifestOfAnotherRingThatClaimsToBeOfThisOneIsNotBuiltOn) {
+  const Schema schema = testing::small_schema();
+  const Directory directory;
+  const Buffer small(Segment::create({}, config_of(8, SamplingStrategy::kUniform, 8), schema));
+  Buffer buffer(new_segment(schema));
+  write_checkpoint(small.ring(), directory / "c/");
+  checkpoint::Manifest forged = checkpoint::read_manifest(directory / "c");
+  forged.header.lineage = buffer.ring().counters().lineage.load();
+  const std::vector<std::byte> bytes = checkpoint::pack(forged);
+  os::File::open(directory / "c/manifest", os::Access::kReadWrite)
+      .write_at(0, bytes.data(), bytes.size());
+  NumberedRows rows(schema, 64);
+  for (std::size_t i = 0; i < 64; ++i) rows.fill(i, i);
+  buffer.add(64, rows.in(), nullptr, nullptr);
+  EXPECT_EQ(write_checkpoint(buffer.ring(), directory / "c").rows, 64u);
+  EXPECT_EQ(Buffer(restore_checkpoint(directory / "c", {}, false)).size(), 64u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "core/buffer.h"
 #include "core/verify.h"
 #include "numbered.h"
+#include "os/process.h"
 #include "os_child.h"
 
 namespace replay_buffer {
@@ -169,6 +170,80 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Durable,
                          ::testing::Values(SamplingStrategy::kUniform,
                                            SamplingStrategy::kPrioritized,
                                            SamplingStrategy::kFifo));
+
+std::uint64_t boot_in(const std::string& path) {
+  std::vector<std::byte> bytes = read_all(path);
+  return header_in(bytes).counters.boot.load();
+}
+
+TEST(PowerCut, AFileThatOthersHaveOpenForReadingIsRecoveredToo) {
+  const Schema schema = testing::small_schema();
+  const Directory directory;
+  Image image = image_of(directory, SamplingStrategy::kUniform, true, 300, schema);
+  const ColumnPlace& column = image.layout.places[0];
+  image.bytes[column.base + 7 * column.stride] ^= std::byte{1};
+  write_all(directory / "file", image.bytes);
+  const auto watcher = Segment::open(file_at(directory / "file"), os::Access::kRead);
+  EXPECT_EQ(check_and_use(directory / "file", schema), 299u);
+}
+
+TEST(PowerCut, WhoOnlyReadsIsRefusedUntilSomebodyHasRecoveredTheFile) {
+  const Schema schema = testing::small_schema();
+  for (const bool durable : {true, false}) {
+    const Directory directory;
+    const Image image = image_of(directory, SamplingStrategy::kUniform, durable, 300, schema);
+    write_all(directory / "file", image.bytes);
+    const auto read = [&] {
+      const Buffer reader(Segment::open(file_at(directory / "file"), os::Access::kRead));
+    };
+    EXPECT_EQ(code_of(read), ErrorCode::kCorrupt);
+    if (!durable) continue;
+    const Buffer writer(Segment::open(file_at(directory / "file"), os::Access::kReadWrite));
+    EXPECT_EQ(code_of(read), ErrorCode{});
+  }
+}
+
+// A file counts as open from the moment it has its path: its pages are on the disk, or not.
+TEST(PowerCut, AFileThatWasJustMadeIsNotTakenForOneThatWasClosed) {
+  const Directory directory;
+  const auto segment =
+      Segment::create(file_at(directory / "file"), config_of(10, SamplingStrategy::kUniform, 2),
+                      testing::small_schema());
+  EXPECT_EQ(boot_in(directory / "file"), os::boot());
+}
+
+TEST(PowerCut, TheLastWriterClosesTheFileWhoeverStillReads) {
+  const Schema schema = testing::small_schema();
+  const Directory directory;
+  const std::string path = directory / "file";
+  std::unique_ptr<Buffer> first = std::make_unique<Buffer>(
+      Segment::create(file_at(path), config_of(10, SamplingStrategy::kUniform, 2), schema));
+  std::unique_ptr<Buffer> second =
+      std::make_unique<Buffer>(Segment::open(file_at(path), os::Access::kReadWrite));
+  const Buffer reader(Segment::open(file_at(path), os::Access::kRead));
+  first.reset();
+  EXPECT_EQ(boot_in(path), os::boot()) << "another one writes";
+  second.reset();
+  EXPECT_EQ(boot_in(path), 0u);
+  const Buffer third(Segment::open(file_at(path), os::Access::kReadWrite));
+  EXPECT_EQ(boot_in(path), os::boot());
+}
+
+TEST(PowerCut, AForkedChildThatDoesNothingKeepsNobodyFromTheFile) {
+  const Schema schema = testing::small_schema();
+  const Directory directory;
+  const std::string path = directory / "file";
+  std::unique_ptr<Buffer> buffer = std::make_unique<Buffer>(
+      Segment::create(file_at(path), config_of(10, SamplingStrategy::kUniform, 2), schema));
+  const Child child([] {
+    for (;;) ::pause();
+    return 0;
+  });
+  buffer.reset();
+  EXPECT_EQ(boot_in(path), 0u);
+  const Buffer again(Segment::open(file_at(path), os::Access::kReadWrite));
+  const Buffer reader(Segment::open(file_at(path), os::Access::kRead));
+}
 
 TEST(NotDurable, AFileThatWasOpenInAPowerCutIsRefused) {
   const Directory directory;

@@ -9,6 +9,7 @@ namespace {
 
 using byte_lock::held_by_other;
 using byte_lock::try_lock;
+using byte_lock::try_lock_shared;
 using byte_lock::unlock;
 using testing::Child;
 using testing::Directory;
@@ -44,6 +45,19 @@ TEST_F(OsByteLock, ExcludesOtherDescriptionsOnThatByteOnly) {
   unlock(file_, kSlot);
   unlock(file_, kSlot);
   EXPECT_TRUE(try_lock(other, kSlot));
+}
+
+TEST_F(OsByteLock, SharedIsForManyAndExcludesTheExclusiveOne) {
+  const File other = attach();
+  EXPECT_TRUE(try_lock_shared(file_, kSlot));
+  EXPECT_TRUE(try_lock(file_, kSlot)) << "alone it becomes the exclusive one";
+  EXPECT_FALSE(try_lock_shared(other, kSlot));
+  EXPECT_TRUE(try_lock_shared(file_, kSlot)) << "and back";
+  EXPECT_TRUE(try_lock_shared(other, kSlot));
+  EXPECT_FALSE(try_lock(file_, kSlot));
+  EXPECT_FALSE(try_lock(other, kSlot));
+  unlock(file_, kSlot);
+  EXPECT_TRUE(try_lock(other, kSlot)) << "who was refused kept the shared one";
 }
 
 TEST_F(OsByteLock, AWatcherThatMayOnlyReadCanAsk) {

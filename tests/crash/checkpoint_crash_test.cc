@@ -12,6 +12,7 @@
 #include "os/crash_point.h"
 #include "os/directory.h"
 #include "os_child.h"
+#include "world.h"
 
 namespace replay_buffer {
 namespace {
@@ -88,6 +89,7 @@ TEST(CheckpointCrash, KilledAnywhereTheOldOneOrTheNewOneIsThere) {
         return 0;
       });
       ASSERT_EQ(child.join(), 128 + SIGKILL) << where;
+      crash_tests::killed_at().insert(point);
       const auto [oldest, newest] = saved_rows(path);
       EXPECT_TRUE((oldest == 6 && newest == 69) || (oldest == 46 && newest == 109))
           << where << ": " << oldest << " to " << newest;
@@ -162,13 +164,14 @@ TEST(CheckpointCrash, ARestoreThatIsKilledLeavesNothing) {
   add(*buffer, 0, 70);
   write_checkpoint(buffer->ring(), directory / "c");
   const Location file{Location::Kind::kFile, directory / "file"};
-  for (const unsigned hit : {1u, 8u}) {
+  for (unsigned hit = 1; hit <= kCapacity / 8; ++hit) {
     Child child([&] {
       crash::arm("restore.block", hit, crash::Action::kKill);
       restore_checkpoint(directory / "c", file, false);
       return 0;
     });
     EXPECT_EQ(child.join(), 128 + SIGKILL);
+    crash_tests::killed_at().insert("restore.block");
     EXPECT_EQ(testing::code_of([&] { Segment::open(file, os::Access::kRead); }),
               ErrorCode::kNotFound);
   }

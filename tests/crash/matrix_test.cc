@@ -22,6 +22,9 @@ struct Operation {
   std::function<void(World&, Participant&)> run;
   std::function<void(World&, Witness&)> run_alone = {};
   bool alone = false;  // others have to wait while it is stopped
+  bool file = false;   // in a file, else in shared memory
+  // Somebody who dies after the child has opened the buffer, and before the points are armed.
+  std::function<void(const World&)> death = {};
 };
 
 void fill(World& world) {
@@ -140,6 +143,24 @@ std::vector<Operation> mending() {
     // By one that has it open, and comes by their block.
     all.push_back({"reap" + kind, config, fill,
                    [](World& world, Participant& child) { child.add(2 * world.config.capacity); }});
+    all.back().death = [](const World& world) {
+      leave_dead(world.where, "row.cell", [](Participant& victim) { victim.add(3); });
+    };
+    // By a learner, who looks for them once in 256 draws.
+    all.push_back({"mend" + kind, config, fill, [](World&, Participant& child) {
+                     testing::NumberedRows out(child.buffer.layout().schema, 1);
+                     std::int64_t id = 0;
+                     child.add(5);  // what was there may have been cleared
+                     for (int draw = 0; draw < 257; ++draw)
+                       child.buffer.sample({1, out.out(), &id, nullptr}, 0.4F);
+                   }});
+    all.back().death = [](const World& world) {
+      const char* point = world.prioritized() ? "update.words" : "clear.block";
+      leave_dead(world.where, point, [&](Participant& victim) {
+        if (world.prioritized()) return victim.update(10);
+        victim.buffer.clear();
+      });
+    };
     all.push_back({"open" + kind, config, fill, {}, [](World& world, Witness& witness) {
                      Participant child(world.open(), 2, &witness);
                      child.add(1);
@@ -183,7 +204,63 @@ Operation recovering() {
             Participant child(world.open(), 2, &witness);
             child.add(2);
           },
+          true,
           true};
+}
+
+// A file: made, opened by a second one, and closed by the last one.
+std::vector<Operation> filing() {
+  const auto make = [](World& world, Witness& witness) {
+    Participant child(Segment::create(world.where, world.config, testing::small_schema()), 2,
+                      &witness);
+    child.add(2);
+  };
+  const auto use = [](World& world, Witness& witness) {
+    Participant child(world.open(), 2, &witness);
+    child.add(2);
+  };
+  const auto close = [](World& world) {
+    fill(world);
+    world.me.reset();
+  };
+  return {{"create a file", prioritized(), [](World&) {}, {}, make, false, true},
+          {"open a file", prioritized(), fill, {}, use, false, true},
+          {"close a file", durable(), close, {}, use, true, true}};
+}
+
+// Draws and adds with the rate limiter, as a buffer's face makes them.
+BufferConfig limited() {
+  BufferConfig config = prioritized();
+  config.min_size = 4;
+  config.samples_per_insert = 1;
+  config.tolerance = 64;
+  return config;
+}
+bool try_draw(Participant& who) {
+  if (!who.buffer.limiter().try_take(Want::kDraw, 1)) return false;
+  Share share(who.buffer.limiter(), Want::kDraw, 1);
+  testing::NumberedRows out(who.buffer.layout().schema, 1);
+  std::int64_t id = 0;
+  who.buffer.sample({1, out.out(), &id, nullptr}, 0.4F);
+  share.keep();
+  return true;
+}
+bool try_add(Participant& who) {
+  if (!who.buffer.limiter().try_take(Want::kAdd, 1)) return false;
+  Share share(who.buffer.limiter(), Want::kAdd, 1);
+  who.add(1);
+  share.keep();
+  return true;
+}
+// Draws until it has to wait, waits for a moment, adds, and wakes those who wait.
+Operation limiting() {
+  return {"limiter", limited(), fill, [](World&, Participant& child) {
+            while (try_draw(child)) {
+            }
+            Wait wait = child.buffer.wait_for(Want::kDraw, 1);
+            wait.sleep(std::chrono::milliseconds(1));
+            for (int i = 0; i < 4; ++i) try_add(child);
+          }};
 }
 
 class Matrix : public ::testing::Test {
@@ -213,8 +290,8 @@ class Matrix : public ::testing::Test {
 
   static Location place(const Operation& operation) {
     const std::string name = "replay-crash-" + std::to_string(::getpid());
-    return operation.alone ? Location{Location::Kind::kFile, "/dev/shm/" + name + ".file"}
-                           : Location{Location::Kind::kShm, name};
+    return operation.file ? Location{Location::Kind::kFile, "/dev/shm/" + name + ".file"}
+                          : Location{Location::Kind::kShm, name};
   }
 
   static void body(const Operation& operation, World& world, const std::function<void()>& arm) {
@@ -224,9 +301,7 @@ class Matrix : public ::testing::Test {
       return;
     }
     Participant child(world.open(), 2, &witness());
-    if (operation.name.starts_with("reap")) {
-      leave_dead(world.where, "row.cell", [](Participant& victim) { victim.add(3); });
-    }
+    if (operation.death) operation.death(world);
     arm();
     operation.run(world, child);
   }
@@ -279,6 +354,7 @@ class Matrix : public ::testing::Test {
     const int status = await(
         start([&] { body(operation, world, [&] { os::crash::arm(point, k, Action::kKill); }); }));
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
+    killed_at().insert(point);
     world.promise(witness());
     survive(world, kills++ % 2 == 0);
     world.end();
@@ -293,11 +369,27 @@ class Matrix : public ::testing::Test {
     }
     world.check_promises(*world.me);
     world.check_reads(*world.me);
+    if (world.config.min_size != 0) check_limiter(world);
     if (newcomer_first) world.check_newcomer();
     world.work(*world.me);
     world.check_promises(*world.me);
     world.check_whole(*world.me, "after two laps");
     world.check_newcomer();
+  }
+
+  // Whoever was killed had its share: those who stay can always draw or add, and each in its turn.
+  static void check_limiter(World& world) {
+    int drawn = 0;
+    int added = 0;
+    for (int call = 0; call < 400; ++call) {
+      const bool one = call % 2 == 0 ? try_draw(*world.me) : try_add(*world.me);
+      const bool other = !one && (call % 2 == 0 ? try_add(*world.me) : try_draw(*world.me));
+      ASSERT_TRUE(one || other) << "nobody can go on";
+      ++(one == (call % 2 == 0) ? drawn : added);
+    }
+    EXPECT_GT(drawn, 100);
+    EXPECT_GT(added, 100);
+    world.promise(*world.me);
   }
 
   void stop(const Operation& operation, const std::string& point, unsigned k,
@@ -314,7 +406,7 @@ class Matrix : public ::testing::Test {
     ASSERT_TRUE(WIFSTOPPED(status)) << "status " << status;
     world.promise(witness());
     bool rival = false;
-    if (!operation.alone) work_beside(world, pid, rival);
+    if (!operation.alone && point != "close.alone") work_beside(world, pid, rival);
     ::kill(pid, SIGCONT);
     status = await(pid);
     ASSERT_TRUE(WIFEXITED(status)) << "status " << status;
@@ -372,6 +464,59 @@ TEST_F(Matrix, Mending) {
   for (const Operation& operation : mending()) run(operation);
 }
 TEST_F(Matrix, Recovering) { run(recovering()); }
+TEST_F(Matrix, Filing) {
+  for (const Operation& operation : filing()) run(operation);
+}
+TEST_F(Matrix, Limiting) { run(limiting()); }
+
+// One process recovers a file, a second waits for it, and the first is killed.
+TEST_F(Matrix, WhoWaitsForARecoveryThatIsKilledRecovers) {
+  for (const char* point : {"recover.rows", "recover.block", "recover.owners", "recover.done"}) {
+    SCOPED_TRACE(point);
+    guard(point);
+    const Operation operation = recovering();
+    World world(place(operation), operation.config);
+    operation.prepare(world);
+    const pid_t first = start([&] {
+      os::crash::arm(point, 1, Action::kStop);
+      world.open_and_close();
+    });
+    ASSERT_TRUE(WIFSTOPPED(await(first)));
+    const pid_t second = start([&] { world.open_and_close(); });
+    ::usleep(20'000);  // it waits by now; if not, the test shows less
+    ::kill(first, SIGKILL);
+    ASSERT_TRUE(WIFSIGNALED(await(first)));
+    const int status = await(second);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    survive(world, true);
+    world.end();
+  }
+}
+
+// One is stopped between the two steps of clear(), and another clears meanwhile: the era of the
+// first, when it goes on, is in the past.
+TEST_F(Matrix, AnEraNeverGoesBack) {
+  guard("era");
+  World world({Location::Kind::kShm, "replay-crash-" + std::to_string(::getpid())}, uniform());
+  fill(world);
+  const pid_t pid = start([&] {
+    Participant child(world.open(), 2);
+    os::crash::arm("clear.head", 1, Action::kStop);
+    child.buffer.clear();
+  });
+  ASSERT_TRUE(WIFSTOPPED(await(pid)));
+  world.me->add(5);
+  world.me->buffer.clear();
+  world.me->add(3);
+  const Blocks& blocks = world.me->buffer.ring().blocks;
+  const std::uint64_t era = blocks.era();
+  ::kill(pid, SIGCONT);
+  const int status = await(pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  EXPECT_EQ(blocks.era(), era);
+  EXPECT_EQ(world.me->buffer.size(), 3u);
+  world.end();
+}
 
 // After all of it.
 TEST_F(Matrix, ZLeavesNothingInSharedMemory) {
@@ -383,6 +528,19 @@ TEST_F(Matrix, ZLeavesNothingInSharedMemory) {
   RecordProperty("kills", static_cast<int>(kills));
   RecordProperty("stops", static_cast<int>(stops));
 }
+
+// A point that no test was killed at shows nothing: a new one needs an operation that passes it.
+class EveryPoint : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    if (::testing::GTEST_FLAG(filter) != "*") return;
+    for (const std::string& point : os::crash::all()) {
+      EXPECT_TRUE(killed_at().contains(point)) << "nobody was killed at " << point;
+    }
+    EXPECT_GE(os::crash::all().size(), 50u);
+  }
+};
+const auto* const kEveryPoint = ::testing::AddGlobalTestEnvironment(new EveryPoint);
 
 }  // namespace
 }  // namespace replay_buffer::crash_tests

@@ -42,6 +42,7 @@ from replay_buffer.cli.__main__ import main
 #: Every value of a row follows from its number, so that a torn row is noticed.
 SCHEMA = {"number": Column((), "int64"), "twice": Column((5,), "int64")}
 NOBODY = 54321  # a uid that no user has
+BOOT_AT = 512  # in the header: 0 in a file that its last writer closed
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -343,6 +344,48 @@ def test_a_process_that_closes_all_descriptors_goes_on() -> None:
         output, errors = process.communicate(timeout=60)
         assert output == "closed\n", errors
         assert process.returncode == 0
+
+
+BLIND = """
+buffer = ReplayBuffer.open("shm:hostile")
+os.closerange(3, 1000)
+descriptors = [os.open("/dev/null", os.O_RDWR) for _ in range(30)]
+for i in range(300):
+    add(buffer, i)
+print([owner[2] for owner in buffer._owners() if not owner[3]], flush=True)
+"""
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_who_closed_its_descriptors_takes_nobody_elsewhere_for_dead() -> None:
+    with (
+        make(capacity=64, block_rows=8),
+        running(WRITE_ON, 1_000_000, prefix=NAMESPACE) as writer,
+        running(BLIND) as blind,
+    ):
+        assert blind.first == "[True]\n"
+        kill_group(writer)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_who_closed_its_descriptors_does_not_mark_a_file_as_closed(
+    tmp_path: Path, taken: bool
+) -> None:
+    path = tmp_path / "file"
+    with make(f"file:{path}") as buffer:
+
+        def work() -> None:
+            other = ReplayBuffer.open(f"file:{path}")
+            os.closerange(3, 1000)
+            if taken:  # the number is now that of a file that nobody else has
+                for i in range(30):
+                    os.open(tmp_path / f"{i}", os.O_RDWR | os.O_CREAT)
+            other.close()
+
+        assert in_child(work) == 0
+        assert path.read_bytes()[BOOT_AT : BOOT_AT + 8] != bytes(8)
+        add(buffer, 1)
+    assert path.read_bytes()[BOOT_AT : BOOT_AT + 8] == bytes(8)
 
 
 # ---- space ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,12 @@ namespace replay_buffer::crash_tests {
 
 using os::crash::Action;
 using Hits = std::vector<std::pair<std::string, unsigned>>;
+
+// The points at which a child was killed by any test of this program.
+inline std::set<std::string>& killed_at() {
+  static std::set<std::string> points;
+  return points;
+}
 
 // Memory that outlives a child: the rows whose add() returned, and the points it passed.
 struct Witness {
@@ -163,6 +170,7 @@ class World {
   World& operator=(const World&) = delete;
 
   std::unique_ptr<Segment> open() const { return Segment::open(where, os::Access::kReadWrite); }
+  void open_and_close() const { const Buffer buffer(open()); }
   void create() {
     me = std::make_unique<Participant>(Segment::create(where, config, testing::small_schema()), 1);
   }

@@ -201,7 +201,11 @@ std::uint64_t Blocks::begin_era() const {
     const std::uint64_t era = (head + count_ - 1) / count_ * count_;
     if (counters_.head.compare_exchange_weak(head, era, std::memory_order_acq_rel)) {
       REPLAY_CRASH_POINT("clear.head");
-      counters_.era.store(era, std::memory_order_seq_cst);
+      // An era that another began meanwhile is later, and stays.
+      std::uint64_t last = counters_.era.load(std::memory_order_seq_cst);
+      while (last < era &&
+             !counters_.era.compare_exchange_weak(last, era, std::memory_order_seq_cst)) {
+      }
       REPLAY_CRASH_POINT("clear.era");
       return era;
     }

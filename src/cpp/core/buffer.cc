@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,16 @@ namespace {
 constexpr std::size_t kAheadBytes = 16 * 1024;
 // Draws between two looks for owners that died while they changed priorities.
 constexpr std::uint64_t kMendEvery = 256;
+// For how long a file is tried that another process is about to recover.
+constexpr std::uint64_t kPatienceNs = 10'000'000'000;
+
+[[noreturn]] void throw_not_closed_well(const Segment& segment) {
+  throw Error(
+      ErrorCode::kCorrupt,
+      segment.location().text() + " was open when the machine went down, and " +
+          (segment.layout().durable() ? "has to be opened for writing once, which recovers it"
+                                      : "without durable=True its rows cannot be checked"));
+}
 
 }  // namespace
 
@@ -33,9 +45,11 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
       sampler_(make_sampler(ring_)),
       writer_(ring_, Identity{}, &recovery_),
       generation_(os::fork_generation()) {
-  if (!writable()) return;
-  recover_after_boot();
-  join();
+  if (ring_.segment->location().kind == Location::Kind::kFile) {
+    if (writable()) recover_after_boot();
+    if (!closed_well()) throw_not_closed_well(*ring_.segment);  // who only reads cannot recover it
+  }
+  if (writable()) join();
 }
 
 Buffer::~Buffer() {
@@ -48,15 +62,27 @@ Buffer::~Buffer() {
   try {
     owners_.leave(me_);  // refused when somebody closed the file's descriptor
     REPLAY_CRASH_POINT("close.left");
-    // The last one to close a file leaves it whole on the disk, and says so there.
-    if (ring_.segment->location().kind == Location::Kind::kFile && ring_.segment->try_alone()) {
-      ring_.segment->sync();
-      ring_.counters().boot.store(0, std::memory_order_release);
-      ring_.segment->sync();
-    }
+    if (ring_.segment->location().kind == Location::Kind::kFile) close_file();
   } catch (const Error&) {
     // It then counts as not closed.
   }
+}
+
+// The last writer of a file leaves it whole on the disk, and says so there.
+void Buffer::close_file() const {
+  const Segment& segment = *ring_.segment;
+  if (segment.try_alone()) {
+    // What takes long is done while others may come.
+    segment.share();
+    segment.sync();
+    if (segment.try_alone()) {
+      REPLAY_CRASH_POINT("close.alone");
+      segment.sync();
+      ring_.counters().boot.store(0, std::memory_order_release);
+      segment.sync_header();
+    }
+  }
+  segment.leave();  // also where a forked child has the descriptor too
 }
 
 void Buffer::join() {
@@ -83,26 +109,35 @@ void Buffer::rejoin() {
 
 // A machine that went down has kept of a file what it had written by then.
 void Buffer::recover_after_boot() {
-  if (ring_.segment->location().kind != Location::Kind::kFile) return;
+  const Segment& segment = *ring_.segment;
   std::atomic<std::uint64_t>& boot = ring_.counters().boot;
-  const std::uint64_t now = os::boot();
-  const std::uint64_t last = boot.load(std::memory_order_acquire);
-  if (last == now) return;
-  if (last != 0) {
-    // Somebody else who has it open has recovered it, or is about to: sharing waits for that.
-    if (ring_.segment->try_alone() && boot.load(std::memory_order_acquire) == last) {
-      if (!ring_.layout().durable()) {
-        throw Error(ErrorCode::kCorrupt,
-                    ring_.segment->location().text() +
-                        " was open when the machine went down, and without durable=True its rows "
-                        "cannot be checked");
+  const std::uint64_t start = os::monotonic_ns();
+  for (;;) {
+    segment.share();  // waits for one that is recovering it; if that one is killed, this one does
+    if (closed_well()) break;
+    if (segment.try_alone()) {
+      if (!closed_well()) {
+        if (!ring_.layout().durable()) throw_not_closed_well(segment);
+        recovery_.recover();
+        REPLAY_CRASH_POINT("recover.done");
+        boot.store(os::boot(), std::memory_order_release);
       }
-      recovery_.recover();
+      segment.share();
+      break;
     }
-    ring_.segment->share();
+    // Somebody else is between these two lines.
+    if (os::monotonic_ns() - start > kPatienceNs) throw_not_closed_well(segment);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  boot.store(now, std::memory_order_release);
-  ring_.segment->sync_header();  // before anything that needs it
+  if (boot.load(std::memory_order_acquire) == os::boot()) return;
+  boot.store(os::boot(), std::memory_order_release);
+  segment.sync_header();  // before anything that needs it
+}
+
+// Whether no power cut lies between the last writer of the file and now.
+bool Buffer::closed_well() const {
+  const std::uint64_t last = ring_.counters().boot.load(std::memory_order_acquire);
+  return last == 0 || last == os::boot();
 }
 
 void Buffer::check_writable() const {

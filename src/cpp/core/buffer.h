@@ -148,6 +148,8 @@ class Buffer {
   void join();
   void rejoin();
   void recover_after_boot();
+  bool closed_well() const;
+  void close_file() const;
   void try_mend_changes();
   void check_writable() const;
   Owner& owner();

@@ -71,6 +71,7 @@ std::optional<Manifest> last_manifest(const std::string& path, const Ring& ring)
   }
   const std::uint64_t lineage = ring.counters().lineage.load(std::memory_order_relaxed);
   if (lineage == 0 || last.header.lineage != lineage) return {};
+  if (last.blocks.size() != ring.blocks.block_count()) return {};  // a forged one
   try {
     for (const FileEntry& entry : last.files) {
       const os::File file = os::File::open(data_path(path, entry.number), os::Access::kRead);
@@ -360,7 +361,10 @@ class Checkpointer {
 }  // namespace checkpoint
 
 CheckpointResult write_checkpoint(const Ring& ring, const std::string& path) {
-  return checkpoint::Checkpointer(ring, path).run();
+  // "a/" is "a": its entry, which has to be on the disk too, is in the directory above.
+  const std::size_t last = path.find_last_not_of('/');
+  const std::string plain = last == std::string::npos ? path : path.substr(0, last + 1);
+  return checkpoint::Checkpointer(ring, plain).run();
 }
 
 }  // namespace replay_buffer

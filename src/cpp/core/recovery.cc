@@ -127,11 +127,13 @@ void Recovery::recover() const {
   const std::size_t count = ring_.blocks.block_count();
   std::vector<std::uint32_t> newest(count);
   os::parallel_for(count, [&](std::size_t b) noexcept { newest[b] = keep_sound_rows(b); });
+  REPLAY_CRASH_POINT("recover.rows");
   std::uint64_t head = 0;
   for (std::size_t b = 0; b < count; ++b) {
     if (newest[b] != 0) head = std::max(head, (std::uint64_t{newest[b]} - 1) * count + b + 1);
   }
   settle_counters(head);
+  REPLAY_CRASH_POINT("recover.counters");
   for (std::size_t b = 0; b < count; ++b) {
     settle_block(b, newest[b]);
     REPLAY_CRASH_POINT("recover.block");
@@ -143,6 +145,7 @@ void Recovery::recover() const {
     owner.waits.store(0, std::memory_order_relaxed);
     owner.pid.store(0, std::memory_order_release);
   }
+  REPLAY_CRASH_POINT("recover.owners");
   if (!ring_.priorities) return;
   const Segment& segment = *ring_.segment;
   const TreeShape shape(ring_.rows.capacity());

@@ -36,14 +36,20 @@ Error failure(int error, const File& file, std::uint64_t offset, const char* wha
                                  file.name() + " failed");
 }
 
-}  // namespace
-
-bool try_lock(const File& file, std::uint64_t offset) {
-  struct flock lock = one_byte(F_WRLCK, offset);
+bool try_lock_as(short type, const File& file, std::uint64_t offset) {
+  struct flock lock = one_byte(type, offset);
   const int error = call(file, F_OFD_SETLK, lock);
   if (error == EAGAIN || error == EACCES) return false;
   if (error != 0) throw failure(error, file, offset, "Locking");
   return true;
+}
+
+}  // namespace
+
+bool try_lock(const File& file, std::uint64_t offset) { return try_lock_as(F_WRLCK, file, offset); }
+
+bool try_lock_shared(const File& file, std::uint64_t offset) {
+  return try_lock_as(F_RDLCK, file, offset);
 }
 
 void unlock(const File& file, std::uint64_t offset) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace replay_buffer::os::crash {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 struct State {
   std::mutex lock;
   std::map<std::string, unsigned> passed;
+  std::set<std::string> known;
   std::string armed;
   unsigned hit = 0;
   Action action = Action::kKill;
@@ -59,6 +61,19 @@ std::vector<std::pair<std::string, unsigned>> passed() {
   State& s = state();
   const std::lock_guard guard(s.lock);
   return {s.passed.begin(), s.passed.end()};
+}
+
+std::vector<std::string> all() {
+  State& s = state();
+  const std::lock_guard guard(s.lock);
+  return {s.known.begin(), s.known.end()};
+}
+
+bool know(const char* point) {
+  State& s = state();
+  const std::lock_guard guard(s.lock);
+  s.known.insert(point);
+  return true;
 }
 
 void at(const char* point) noexcept {

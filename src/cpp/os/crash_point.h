@@ -4,6 +4,8 @@
 
 #if defined(REPLAY_CRASH_POINTS)
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -24,11 +26,28 @@ void reset();
 // How often each point was passed since reset().
 std::vector<std::pair<std::string, unsigned>> passed();
 
+// The names of all points in this program, passed or not.
+std::vector<std::string> all();
+
 void at(const char* point) noexcept;
+
+// How a point makes itself known before main().
+bool know(const char* point);
+template <std::size_t kSize>
+struct Name {
+  constexpr Name(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }  // NOLINT: implicit
+  char text[kSize];
+};
+template <Name kName>
+struct Point {
+  static inline const bool known = know(kName.text);
+};
 
 }  // namespace replay_buffer::os::crash
 
-#define REPLAY_CRASH_POINT(name) ::replay_buffer::os::crash::at(name)
+#define REPLAY_CRASH_POINT(name)                                      \
+  (static_cast<void>(::replay_buffer::os::crash::Point<name>::known), \
+   ::replay_buffer::os::crash::at(name))
 #else
 #define REPLAY_CRASH_POINT(name) static_cast<void>(0)
 #endif

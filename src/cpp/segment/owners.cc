@@ -25,16 +25,21 @@ Identity Owners::identity_of(std::size_t slot) const {
   return {static_cast<std::uint16_t>(slot), static_cast<std::uint16_t>(epoch_of(activity))};
 }
 
-// The lock of a slot; where there is no file, the pid.
+// The lock of a slot; where there is no file, the pid. A descriptor that somebody closed may be
+// that of another file by now, whose locks mean something else.
 bool Owners::take(std::size_t slot) const {
-  if (segment_.file() != nullptr) return os::byte_lock::try_lock(*segment_.file(), kLocksAt + slot);
+  if (segment_.file() != nullptr) {
+    return segment_.file()->intact() && os::byte_lock::try_lock(*segment_.file(), kLocksAt + slot);
+  }
   std::uint32_t nobody = 0;
   return segment_.owners()[slot].pid.compare_exchange_strong(nobody, os::self().pid,
                                                              std::memory_order_acq_rel);
 }
 
 void Owners::give_up(std::size_t slot) const {
-  if (segment_.file() != nullptr) os::byte_lock::unlock(*segment_.file(), kLocksAt + slot);
+  if (segment_.file() != nullptr && segment_.file()->intact()) {
+    os::byte_lock::unlock(*segment_.file(), kLocksAt + slot);
+  }
 }
 
 Identity Owners::join() const {
@@ -92,7 +97,7 @@ bool Owners::dead(Identity who) const {
   if (process.pid == 0) return true;
   const os::ProcessIdentity me = os::self();
   if (me.pid_namespace != 0 && process.pid_namespace == me.pid_namespace) return os::gone(process);
-  return segment_.file() != nullptr &&
+  return segment_.file() != nullptr && segment_.file()->intact() &&
          !os::byte_lock::held_by_other(*segment_.file(), kLocksAt + who.owner);
 }
 

@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <random>
 #include <string>
+#include <thread>
 
+#include "os/byte_lock.h"
+#include "os/clock.h"
 #include "os/crash_point.h"
 #include "os/directory.h"
 #include "os/process.h"
@@ -16,6 +19,10 @@
 
 namespace replay_buffer {
 namespace {
+
+// The byte of those who write to a file: behind the end of any segment, before those of owners.cc.
+constexpr std::uint64_t kWritersAt = (std::uint64_t{1} << 61) - 1;
+constexpr std::uint64_t kPatienceNs = 10'000'000'000;
 
 std::uint64_t random_number() {
   std::random_device random;
@@ -123,6 +130,13 @@ std::unique_ptr<Segment> Segment::create(const Location& location, const BufferC
       new Segment(location, std::move(file), std::move(mapping), std::move(layout)));
   if (prepare) prepare(*segment);
   if (segment->file_) segment->file_.lock_shared();
+  if (location.kind == Location::Kind::kFile) {
+    // From the moment it has its path it counts as open: what is in it need not be on the disk.
+    segment->share();
+    segment->counters().boot.store(os::boot(), std::memory_order_relaxed);
+    segment->sync_header();
+    REPLAY_CRASH_POINT("create.synced");
+  }
   REPLAY_CRASH_POINT("create.ready");
   if (location.named()) segment->publish();
   return segment;
@@ -186,6 +200,30 @@ bool Segment::remove(const Location& location, bool only_stale) {
   return true;
 }
 
+void Segment::share() const {
+  const std::uint64_t start = os::monotonic_ns();
+  // Not by a call that blocks: who is alone may be stopped.
+  while (!os::byte_lock::try_lock_shared(file_, kWritersAt)) {
+    if (os::monotonic_ns() - start > kPatienceNs) {
+      throw Error(ErrorCode::kTimeout, "another process has been recovering or closing " +
+                                           location_.text() + " for 10 seconds");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Two that ask at once refuse each other: so each gives way, and asks again. The last one succeeds.
+bool Segment::try_alone() const {
+  if (!file_.intact()) return false;  // somebody closed it: there is no telling
+  if (os::byte_lock::try_lock(file_, kWritersAt)) return true;
+  leave();
+  return os::byte_lock::try_lock(file_, kWritersAt);
+}
+
+void Segment::leave() const {
+  if (file_.intact()) os::byte_lock::unlock(file_, kWritersAt);
+}
+
 void Segment::begin_lineage() const {
   counters().lineage.store(random_number(), std::memory_order_relaxed);
 }
@@ -194,6 +232,7 @@ void Segment::reopen() {
   if (!file_) return;
   file_ = file_.reopen();
   file_.lock_shared();
+  if (location_.kind == Location::Kind::kFile && writable()) share();
 }
 
 }  // namespace replay_buffer

@@ -5,7 +5,8 @@
 //
 // A segment appears at its location whole or not at all: it is made in a file that no path leads
 // to, and linked when it is ready. Whoever has one open holds a shared lock on its file; one whose
-// file can be locked exclusively belongs to nobody.
+// file can be locked exclusively belongs to nobody. Who writes to a file holds another lock
+// besides, so that the last of the writers is known also while others read.
 //
 // Thread safety: the accessors are const and safe; what they return is shared memory whose rules
 // stand in layout.h and in the core classes that own each section.
@@ -59,10 +60,13 @@ class Segment {
   // For the child of a fork: an open file description, and so locks, of its own.
   void reopen();
 
-  // Whether this is the only one who has the segment open, by taking the exclusive lock. Gives up
-  // the shared one in any case: for the end of a segment's use, or with share() after it.
-  bool try_alone() const { return file_ && file_.try_lock_exclusive(); }
-  void share() const { file_.lock_shared(); }
+  // The lock of those who write to a file. share() is to be one of them, and waits for who is
+  // alone; after 10 seconds it throws kTimeout. try_alone() is whether there is no other; when
+  // there is, the caller is none of them any more. leave() ends both. REQUIRES: a file open for
+  // writing.
+  void share() const;
+  bool try_alone() const;
+  void leave() const;
 
   std::byte* base() const { return mapping_.data(); }
   Counters& counters() const { return at<Header>(0)->counters; }

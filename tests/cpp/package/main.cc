@@ -1,10 +1,13 @@
 // Uses the public C++ API as an installed package gives it: headers, libraries, nothing else.
 #include <replay_buffer/buffer.h>
+#include <replay_buffer/shared.h>
 #include <replay_buffer/sum_tree.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 using Observation = std::array<float, 4>;
@@ -45,6 +48,17 @@ static void prioritized() {
   check(batch.indices[0] == 7 && batch.weights[0] == 1, "its id and weight");
 }
 
+template <class Shared>
+static void shared(const std::string& name) {
+  const std::string location = "shm:" + name + "-" + std::to_string(::getpid());
+  auto buffer = Shared::create(location, {.capacity = 10});
+  auto other = Shared::open(location);
+  for (std::int64_t i = 0; i < 5; ++i) buffer.add(Row{.action = i});
+  for (std::int64_t i = 5; i < 8; ++i) other.add(Row{.action = i});
+  check(buffer.size() == 8 && other.size() == 8, "what two handles added");
+  Shared::unlink(location);
+}
+
 static void errors() {
   replay_buffer::ReplayBuffer<float, int> buffer({.capacity = 10});
   try {
@@ -58,6 +72,8 @@ static void errors() {
 int main() {
   uniform();
   prioritized();
+  shared<replay_buffer::SharedCircularBuffer<Observation, std::int64_t>>("package");
+  shared<replay_buffer::SharedPrioritizedReplayBuffer<Observation, std::int64_t>>("package");
   errors();
   replay_buffer::SumTree tree(3);
   tree.set(1, 2.0F);
