@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core, sharing, waiting
-from .config import BufferConfig, LinearSchedule
+from .config import BufferConfig, LinearSchedule, not_negative, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .inference import DONE, ENDS, Draft, no_rows
 from .schema import Array, Column, Schema
@@ -358,7 +358,7 @@ class ReplayBuffer(_core.Buffer):
     def alpha(self) -> float:
         """The priority exponent. Setting it recomputes every row's weight from its raw priority."""
         self._check_weighted()
-        return self._alpha() if self._settled() else self._config.alpha
+        return shortest(self._alpha()) if self._settled() else self._config.alpha
 
     @alpha.setter
     def alpha(self, value: float) -> None:
@@ -374,8 +374,7 @@ class ReplayBuffer(_core.Buffer):
     def _slow_add(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
     ) -> int:
-        raws = None if priority is None else [priority]
-        return int(self._convert_and_write(values, columns, raws, timeout, batched=False)[0])
+        return int(self._convert_and_write(values, columns, priority, timeout, batched=False)[0])
 
     def _slow_add_batch(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
@@ -490,11 +489,11 @@ class ReplayBuffer(_core.Buffer):
         if schema is None:
             if batched and all(no_rows(name, value) for name, value in row.items()):
                 self._draft.check_names(row)
-                self._raws(priority, 0)
+                self._raws(priority, 0, batched)
                 return np.empty(0, np.int64)  # nothing to settle the columns by
             schema = self._draft.settle(row, batched=batched)
         n, arrays = schema.arrays(row, -1 if batched else None)
-        raws = self._raws(priority, n)
+        raws = self._raws(priority, n, batched)
         if n == 0:
             return np.empty(0, np.int64)
         with self._settling:
@@ -506,10 +505,14 @@ class ReplayBuffer(_core.Buffer):
         ids: Ids = self._write_rows(n, arrays, raws, timeout)
         return ids
 
-    def _raws(self, priority: Any, n: int) -> npt.NDArray[np.float32] | None:
+    def _raws(self, priority: Any, n: int, batched: bool) -> npt.NDArray[np.float32] | None:
         if priority is None:
             return None
         self._check_weighted()
+        if not batched:
+            if getattr(priority, "ndim", 0) != 0 or isinstance(priority, bool):
+                raise InvalidArgument(f"priority must be a number, not {priority!r}")
+            priority = [not_negative("priority", priority)]
         raws = _numbers("priority", priority)
         if raws.shape != (n,):
             raise InvalidArgument(f"priority: expected {n} values, got shape {raws.shape}")
@@ -650,6 +653,8 @@ def _seed(value: Any) -> int:
 
 def _ids(ids: Any) -> Ids:
     array: Array = np.asarray(ids)
+    if np.ma.is_masked(ids):
+        raise InvalidArgument("row ids must not be masked")
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any():

@@ -92,11 +92,15 @@ class BufferConfig:
         _one_of("strategy", self.strategy, get_args(Strategy))
         _one_of("weights", self.weights, get_args(Weights))
         for name in ("alpha", "epsilon"):
-            set_(self, name, _not_negative(name, getattr(self, name)))
-        if not callable(self.beta):
-            set_(self, "beta", _not_negative("beta", self.beta))
+            set_(self, name, not_negative(name, getattr(self, name)))
+        if isinstance(self.beta, LinearSchedule):
+            for name in ("start", "end"):
+                not_negative(f"beta's {name}", getattr(self.beta, name))
+        elif not callable(self.beta):
+            set_(self, "beta", not_negative("beta", self.beta))
         if not isinstance(self.cer, (bool, np.bool_)):
             raise InvalidArgument(f"cer must be True or False, not {self.cer!r}")
+        set_(self, "cer", bool(self.cer))
         if self.cer and self.strategy in ("fifo", "lifo", "without_replacement"):
             raise InvalidArgument(f"cer=True has no meaning with strategy={self.strategy!r}")
 
@@ -104,9 +108,9 @@ class BufferConfig:
         set_ = object.__setattr__
         if self.min_size != 0:
             set_(self, "min_size", _whole("min_size", self.min_size, self.capacity))
-        set_(self, "tolerance", _not_negative("tolerance", self.tolerance))
+        set_(self, "tolerance", not_negative("tolerance", self.tolerance))
         if self.samples_per_insert is not None:
-            ratio = _not_negative("samples_per_insert", self.samples_per_insert)
+            ratio = not_negative("samples_per_insert", self.samples_per_insert)
             if ratio == 0:
                 raise InvalidArgument("samples_per_insert must be above 0; None is no limit")
             set_(self, "samples_per_insert", ratio)
@@ -116,8 +120,9 @@ class BufferConfig:
                     f"{ratio:g}, not {self.tolerance:g}: add and sample could wait for each other "
                     "for ever"
                 )
-        if not isinstance(self.durable, bool):
+        if not isinstance(self.durable, (bool, np.bool_)):
             raise InvalidArgument(f"durable must be True or False, not {self.durable!r}")
+        set_(self, "durable", bool(self.durable))
 
     @property
     def limited(self) -> bool:
@@ -143,7 +148,7 @@ class BufferConfig:
             "scheduled": scheduled,
             "epsilon": self.epsilon,
             "weights": get_args(Weights).index(self.weights),
-            "cer": bool(self.cer),
+            "cer": self.cer,
             "max_times_sampled": self.max_times_sampled,
             "seed": seed,
             "block_rows": self.block_rows or 0,
@@ -156,16 +161,16 @@ class BufferConfig:
     @classmethod
     def from_core(cls, facts: Mapping[str, Any]) -> BufferConfig:
         """The options of a segment, from what it says of itself."""
-        start = _shortest(facts["beta"])
+        start = shortest(facts["beta"])
         beta: float | LinearSchedule = start
         if facts["beta_steps"]:
-            beta = LinearSchedule(start, _shortest(facts["beta_end"]), facts["beta_steps"])
+            beta = LinearSchedule(start, shortest(facts["beta_end"]), facts["beta_steps"])
         return cls(
             capacity=facts["capacity"],
             strategy=get_args(Strategy)[facts["strategy"]],
-            alpha=_shortest(facts["alpha"]),
+            alpha=shortest(facts["alpha"]),
             beta=beta,
-            epsilon=_shortest(facts["epsilon"]),
+            epsilon=shortest(facts["epsilon"]),
             weights=get_args(Weights)[facts["weights"]],
             cer=facts["cer"],
             max_times_sampled=facts["max_times_sampled"],
@@ -185,7 +190,7 @@ class BufferConfig:
         return f"BufferConfig({', '.join(said)})"
 
 
-def _shortest(single: float) -> float:
+def shortest(single: float) -> float:
     """The number a user wrote that became this single-precision one."""
     return float(np.format_float_scientific(np.float32(single)))
 
@@ -212,7 +217,7 @@ def _finite(name: str, value: Any) -> float:
     return number
 
 
-def _not_negative(name: str, value: Any) -> float:
+def not_negative(name: str, value: Any) -> float:
     number = _finite(name, value)
     if number < 0:
         raise InvalidArgument(f"{name} must be a finite number >= 0, not {value!r}")

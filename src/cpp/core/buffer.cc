@@ -207,15 +207,17 @@ void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   if (sampler_->writes()) check_writable();
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(batch.rows, 0);
+  const bool counted = sampler_->random();
   if (!draw.begun_ ||
       !draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1, std::memory_order_relaxed)) {
-    choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
+    choose(draw, draws().fetch_add(counted ? 1 : 0, std::memory_order_relaxed));
     prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
   }
   const std::span<Pick> picks = draw.picks();
   if (ring_.settings().cer != 0) include_newest(picks);
   copy_rows(draw.random_, picks, batch);
   if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
+  if (!counted) draws().fetch_add(1, std::memory_order_relaxed);
   if (writable()) {
     ring_.counters().rows_sampled.fetch_add(batch.rows, std::memory_order_relaxed);
     // Who draws comes by, now and then, what a learner left that was killed in an update.
