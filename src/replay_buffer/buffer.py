@@ -218,9 +218,9 @@ class ReplayBuffer(_core.Buffer):
         try:
             rows = f"{self.size:,}/{self.capacity:,} rows"
         except Closed:  # perhaps just now
-            return "<ReplayBuffer, closed>"
+            return f"<{type(self).__name__}, closed>"
         where = "" if self._location == "heap:" else f" at {self._location}"
-        return f"<ReplayBuffer{where} {rows}, {self._config.strategy}: {columns}>"
+        return f"<{type(self).__name__}{where} {rows}, {self._config.strategy}: {columns}>"
 
     # ----------------------------------------------------------------------------------- reading
 

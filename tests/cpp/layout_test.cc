@@ -87,7 +87,9 @@ void expect_packed(const Layout& l) {
     }
     const std::size_t width = dtype_bytes(l.schema[i].dtype);
     EXPECT_EQ(l.places[i].stride, l.record_stride);
-    if (l.words_at == l.records_at) { EXPECT_EQ(l.record_stride % width, 0u); }
+    if (l.words_at == l.records_at) {
+      EXPECT_EQ(l.record_stride % width, 0u);
+    }
     cells.push_back({l.schema[i].name, l.places[i].base - l.records_at, bytes, width});
   }
   std::sort(cells.begin(), cells.end(),

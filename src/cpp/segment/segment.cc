@@ -17,6 +17,10 @@
 namespace replay_buffer {
 namespace {
 
+// Private segments of more bytes than this ask for huge pages: random rows of so many bytes miss in
+// the address translation, and a few times 2 MiB more is little beside them.
+constexpr std::size_t kHugeFrom = std::size_t{1} << 30;
+
 std::uint64_t random_number() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
@@ -113,7 +117,7 @@ std::unique_ptr<Segment> Segment::create(const Location& location, const BufferC
   os::File file;
   os::Mapping mapping;
   if (location.kind == Location::Kind::kHeap) {
-    mapping = os::Mapping::reserve(layout.total_bytes);
+    mapping = os::Mapping::reserve(layout.total_bytes, layout.total_bytes > kHugeFrom);
   } else {
     file = new_file(location, layout.total_bytes);
     mapping = os::Mapping::map(file, layout.total_bytes, os::Access::kReadWrite);
