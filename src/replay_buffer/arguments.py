@@ -71,6 +71,8 @@ def generator_seed(value: Any) -> int:
 
 def row_ids(ids: Any) -> npt.NDArray[np.int64]:
     array: Array = np.asarray(ids)
+    if np.ma.is_masked(ids):
+        raise InvalidArgument("row ids must not be masked")
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any():

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core, arguments, sharing, waiting
-from .config import BufferConfig, LinearSchedule
+from .config import BufferConfig, LinearSchedule, not_negative, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .hindsight import HindsightView
 from .inference import DONE, ENDS, STEP, Draft, no_rows
@@ -241,9 +241,9 @@ class ReplayBuffer(_core.Buffer):
         try:
             rows = f"{self.size:,}/{self.capacity:,} rows"
         except Closed:  # perhaps just now
-            return "<ReplayBuffer, closed>"
+            return f"<{type(self).__name__}, closed>"
         where = "" if self._location == "heap:" else f" at {self._location}"
-        return f"<ReplayBuffer{where} {rows}, {self._config.strategy}: {columns}>"
+        return f"<{type(self).__name__}{where} {rows}, {self._config.strategy}: {columns}>"
 
     # ----------------------------------------------------------------------------------- reading
 
@@ -419,7 +419,7 @@ class ReplayBuffer(_core.Buffer):
     def alpha(self) -> float:
         """The priority exponent. Setting it recomputes every row's weight from its raw priority."""
         self._check_weighted()
-        return self._alpha() if self._settled() else self._config.alpha
+        return shortest(self._alpha()) if self._settled() else self._config.alpha
 
     @alpha.setter
     def alpha(self, value: float) -> None:
@@ -435,8 +435,7 @@ class ReplayBuffer(_core.Buffer):
     def _slow_add(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
     ) -> int:
-        raws = None if priority is None else [priority]
-        return int(self._convert_and_write(values, columns, raws, timeout, batched=False)[0])
+        return int(self._convert_and_write(values, columns, priority, timeout, batched=False)[0])
 
     def _slow_add_batch(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
@@ -563,11 +562,11 @@ class ReplayBuffer(_core.Buffer):
         if schema is None:
             if batched and all(no_rows(name, value) for name, value in row.items()):
                 self._draft.check_names(row)
-                self._raws(priority, 0)
+                self._raws(priority, 0, batched)
                 return np.empty(0, np.int64)  # nothing to settle the columns by
             schema = self._draft.settle(row, batched=batched)
         n, arrays = schema.arrays(row, -1 if batched else None)
-        raws = self._raws(priority, n)
+        raws = self._raws(priority, n, batched)
         if n == 0:
             return np.empty(0, np.int64)
         with self._settling:
@@ -596,10 +595,14 @@ class ReplayBuffer(_core.Buffer):
             self._transitions = self.view()
         return self._transitions
 
-    def _raws(self, priority: Any, n: int) -> npt.NDArray[np.float32] | None:
+    def _raws(self, priority: Any, n: int, batched: bool) -> npt.NDArray[np.float32] | None:
         if priority is None:
             return None
         self._check_weighted()
+        if not batched:
+            if getattr(priority, "ndim", 0) != 0 or isinstance(priority, bool):
+                raise InvalidArgument(f"priority must be a number, not {priority!r}")
+            priority = [not_negative("priority", priority)]
         raws = arguments.numbers("priority", priority)
         if raws.shape != (n,):
             raise InvalidArgument(f"priority: expected {n} values, got shape {raws.shape}")

@@ -97,11 +97,15 @@ class BufferConfig:
         _one_of("weights", self.weights, get_args(Weights))
         _one_of("storage", self.storage, get_args(Storage))
         for name in ("alpha", "epsilon"):
-            set_(self, name, _not_negative(name, getattr(self, name)))
-        if not callable(self.beta):
-            set_(self, "beta", _not_negative("beta", self.beta))
+            set_(self, name, not_negative(name, getattr(self, name)))
+        if isinstance(self.beta, LinearSchedule):
+            for name in ("start", "end"):
+                not_negative(f"beta's {name}", getattr(self.beta, name))
+        elif not callable(self.beta):
+            set_(self, "beta", not_negative("beta", self.beta))
         if not isinstance(self.cer, (bool, np.bool_)):
             raise InvalidArgument(f"cer must be True or False, not {self.cer!r}")
+        set_(self, "cer", bool(self.cer))
         if self.storage == "steps":
             if self.strategy not in ("uniform", "prioritized", "rank"):
                 raise InvalidArgument(
@@ -118,9 +122,9 @@ class BufferConfig:
         set_ = object.__setattr__
         if self.min_size != 0:
             set_(self, "min_size", _whole("min_size", self.min_size, self.capacity))
-        set_(self, "tolerance", _not_negative("tolerance", self.tolerance))
+        set_(self, "tolerance", not_negative("tolerance", self.tolerance))
         if self.samples_per_insert is not None:
-            ratio = _not_negative("samples_per_insert", self.samples_per_insert)
+            ratio = not_negative("samples_per_insert", self.samples_per_insert)
             if ratio == 0:
                 raise InvalidArgument("samples_per_insert must be above 0; None is no limit")
             set_(self, "samples_per_insert", ratio)
@@ -130,8 +134,9 @@ class BufferConfig:
                     f"{ratio:g}, not {self.tolerance:g}: add and sample could wait for each other "
                     "for ever"
                 )
-        if not isinstance(self.durable, bool):
+        if not isinstance(self.durable, (bool, np.bool_)):
             raise InvalidArgument(f"durable must be True or False, not {self.durable!r}")
+        set_(self, "durable", bool(self.durable))
 
     @property
     def limited(self) -> bool:
@@ -158,7 +163,7 @@ class BufferConfig:
             "scheduled": scheduled,
             "epsilon": self.epsilon,
             "weights": get_args(Weights).index(self.weights),
-            "cer": bool(self.cer),
+            "cer": self.cer,
             "max_times_sampled": self.max_times_sampled,
             "seed": seed,
             "block_rows": self.block_rows or 0,
@@ -171,16 +176,16 @@ class BufferConfig:
     @classmethod
     def from_core(cls, facts: Mapping[str, Any]) -> BufferConfig:
         """The options of a segment, from what it says of itself."""
-        start = _shortest(facts["beta"])
+        start = shortest(facts["beta"])
         beta: float | LinearSchedule = start
         if facts["beta_steps"]:
-            beta = LinearSchedule(start, _shortest(facts["beta_end"]), facts["beta_steps"])
+            beta = LinearSchedule(start, shortest(facts["beta_end"]), facts["beta_steps"])
         return cls(
             capacity=facts["capacity"],
             strategy=get_args(Strategy)[facts["strategy"]],
-            alpha=_shortest(facts["alpha"]),
+            alpha=shortest(facts["alpha"]),
             beta=beta,
-            epsilon=_shortest(facts["epsilon"]),
+            epsilon=shortest(facts["epsilon"]),
             weights=get_args(Weights)[facts["weights"]],
             cer=facts["cer"],
             max_times_sampled=facts["max_times_sampled"],
@@ -201,7 +206,7 @@ class BufferConfig:
         return f"BufferConfig({', '.join(said)})"
 
 
-def _shortest(single: float) -> float:
+def shortest(single: float) -> float:
     """The number a user wrote that became this single-precision one."""
     return float(np.format_float_scientific(np.float32(single)))
 
@@ -228,7 +233,7 @@ def _finite(name: str, value: Any) -> float:
     return number
 
 
-def _not_negative(name: str, value: Any) -> float:
+def not_negative(name: str, value: Any) -> float:
     number = _finite(name, value)
     if number < 0:
         raise InvalidArgument(f"{name} must be a finite number >= 0, not {value!r}")

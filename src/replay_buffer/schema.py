@@ -219,6 +219,8 @@ def plain_array(path: str, value: Any) -> Array:
         raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
     if np.ma.is_masked(value):
         raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
+    if array.dtype == object and isinstance(value, int):
+        raise SchemaMismatch(f"column {path!r}: {value} does not fit into 64 bits")
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise SchemaMismatch(
             f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"

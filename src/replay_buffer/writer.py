@@ -122,10 +122,7 @@ class StepWriter(_core.Writer):
         if n != self._streams:
             raise SchemaMismatch(f"{n} rows were given to a writer of {self._streams} streams")
         finals = self._finals(schema, arrays, final_obs, single)
-        raws = None
-        if priority is not None:
-            given = [priority] if single and np.ndim(priority) == 0 else priority
-            raws = self._buffer._raws(given, n)
+        raws = self._buffer._raws(priority, n, batched=not single)
         if not self._is_open():
             self._attach(schema)
         ids: Ids | int = self._append_prepared(arrays, finals, raws, timeout, single)

@@ -87,7 +87,9 @@ void expect_packed(const Layout& l) {
     }
     const std::size_t width = dtype_bytes(l.schema[i].dtype);
     EXPECT_EQ(l.places[i].stride, l.record_stride);
-    if (l.words_at == l.records_at) { EXPECT_EQ(l.record_stride % width, 0u); }
+    if (l.words_at == l.records_at) {
+      EXPECT_EQ(l.record_stride % width, 0u);
+    }
     cells.push_back({l.schema[i].name, l.places[i].base - l.records_at, bytes, width});
   }
   std::sort(cells.begin(), cells.end(),
@@ -192,8 +194,8 @@ TEST(Layout, BlocksCoverTheCapacityAndTheLastMayBeShort) {
 
 // Less than a tenth of the data, for rows of 128 bytes or more; with priorities, of 256 or more.
 TEST(Layout, OverheadIsSmall) {
-  const auto overhead = [](const Schema& schema, SamplingStrategy strategy) {
-    const Layout l = plan(config_of(1'000'000, strategy), schema);
+  const auto overhead = [](const Schema& schema, SamplingStrategy strategy, std::uint64_t rows) {
+    const Layout l = plan(config_of(rows, strategy), schema);
     return static_cast<double>(l.total_bytes) /
                static_cast<double>(l.row_bytes * l.settings.capacity) -
            1;
@@ -205,9 +207,11 @@ TEST(Layout, OverheadIsSmall) {
     // A discrete action beside bytes: padding to eight would be dear.
     const Schema wide = {{"obs", DType::kUInt8, {bytes - 8}}, {"action", DType::kInt64, {}}};
     for (const Schema& schema : {plain, floats, wide}) {
-      EXPECT_LT(overhead(schema, SamplingStrategy::kUniform), 0.1) << bytes;
-      if (bytes < 256) continue;
-      EXPECT_LT(overhead(schema, SamplingStrategy::kPrioritized), 0.1) << bytes;
+      for (const std::uint64_t rows : {10'000ULL, 100'000ULL, 1'000'000ULL}) {
+        EXPECT_LT(overhead(schema, SamplingStrategy::kUniform, rows), 0.1) << bytes;
+        if (bytes < 256) continue;
+        EXPECT_LT(overhead(schema, SamplingStrategy::kPrioritized, rows), 0.1) << bytes;
+      }
     }
   }
 }

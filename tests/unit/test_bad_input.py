@@ -692,3 +692,17 @@ def test_errors_leave_no_memory_behind(buffer: ReplayBuffer) -> None:
         del values
     gc.collect()
     assert Counted.alive == 0
+
+
+@pytest.mark.parametrize("huge", [2**64, -(2**63) - 1, 10**30])
+def test_a_number_of_more_than_64_bits_is_named(buffer: ReplayBuffer, huge: int) -> None:
+    for column in ("action", "reward"):
+        message = f"'{column}': {huge} does not fit into 64 bits"
+        refused(buffer, lambda c=column: buffer.add(**row(**{c: huge})), SchemaMismatch, message)
+
+
+def test_switches_of_numpy_become_those_of_python() -> None:
+    config = BufferConfig(10, cer=np.True_, durable=np.False_)
+    assert config.cer is True
+    assert config.durable is False
+    assert repr(config) == "BufferConfig(capacity=10, cer=True)"

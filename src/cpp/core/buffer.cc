@@ -237,24 +237,26 @@ void Buffer::begin(Draw& draw) {
 }
 
 // The rows that were chosen for this draw, unless another came before it: then others.
-void Buffer::take_turn(Draw& draw) {
+void Buffer::take_turn(Draw& draw, bool counted) {
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(draw.rows_, 0);
   if (draw.begun_ &&
       draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1, std::memory_order_relaxed)) {
     return;
   }
-  choose(draw, draws().fetch_add(1, std::memory_order_relaxed));
+  choose(draw, draws().fetch_add(counted ? 1 : 0, std::memory_order_relaxed));
   prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
 }
 
 void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
   if (sampler_->writes()) check_writable();
-  take_turn(draw);
+  const bool counted = sampler_->random();
+  take_turn(draw, counted);
   const std::span<Pick> picks = draw.picks();
   if (ring_.settings().cer != 0) include_newest(picks);
   copy_rows(draw.random_, picks, batch);
   if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
+  if (!counted) draws().fetch_add(1, std::memory_order_relaxed);
   drawn_batch(draw, batch.rows);
   read_ahead(draw.turn_, batch.rows);
 }

@@ -164,7 +164,7 @@ class Buffer {
   std::uint64_t wanted_word(const Pick& pick, std::uint64_t oldest) const;
   bool same_mass(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
-  void take_turn(Draw& draw);
+  void take_turn(Draw& draw, bool counted);
   void choose(Draw& draw, std::uint64_t turn) const;
   void read_ahead(std::uint64_t turn, std::size_t rows);
   void include_newest(std::span<Pick> picks) const;

@@ -32,7 +32,7 @@ void Buffer::begin(Draw& draw, const View& view) {
 }
 
 void Buffer::finish(Draw& draw, const View& view, const ViewBatch& batch, float beta) {
-  take_turn(draw);
+  take_turn(draw, true);
   const std::span<Pick> picks = draw.picks();
   make_items(view, draw.random_, picks, batch);
   if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);

@@ -1,5 +1,7 @@
 // Prioritized, proportional: the total is cut into as many equal strata as the batch has rows, and
 // one point is drawn in each.
+#include <algorithm>
+
 #include "core/sampler.h"
 
 namespace replay_buffer {
@@ -13,6 +15,7 @@ class PrioritizedSampler final : public Sampler {
     const double total = tree_.total();
     if (!(total > 0)) return draw_equal(random, picks);
     constexpr std::size_t kChunk = 256;
+    constexpr std::size_t kPart = 32;
     const double width = total / static_cast<double>(picks.size());
     for (std::size_t from = 0; from < picks.size(); from += kChunk) {
       const std::size_t n = picks.size() - from < kChunk ? picks.size() - from : kChunk;
@@ -21,8 +24,16 @@ class PrioritizedSampler final : public Sampler {
       for (std::size_t i = 0; i < n; ++i) {
         targets[i] = (static_cast<double>(from + i) + random.unit()) * width;
       }
-      tree_.find({targets, n}, leaves);
-      for (std::size_t i = 0; i < n; ++i) picks[from + i] = to_pick(leaves[i]);
+      // The rows of one part come into the cache while the leaves of the next are found.
+      const std::size_t level = tree_.walk({targets, n}, leaves);
+      for (std::size_t at = 0; at < n; at += kPart) {
+        const std::size_t end = std::min(n, at + kPart);
+        tree_.descend(level, {targets + at, end - at}, leaves + at);
+        for (std::size_t i = at; i < end; ++i) {
+          picks[from + i] = to_pick(leaves[i]);
+          ring_.rows.prefetch(picks[from + i].slot);
+        }
+      }
     }
     return {total, lowest()};
   }

@@ -39,6 +39,7 @@ class FifoSampler final : public Sampler {
   }
 
   bool writes() const override { return true; }
+  bool random() const override { return false; }
 
   // A row that was taken and overwritten is lost; the one that took its place is in the queue, or
   // will be as soon as it is written. Writers overwrite the oldest rows next: one that is faster
@@ -253,6 +254,8 @@ class LifoSampler final : public Sampler {
     for (std::size_t i = 0; i < picks.size(); ++i) picks[i] = {newest[i].slot, newest[i].lap, 1};
     return {};
   }
+
+  bool random() const override { return false; }
 
   // A row among the newest was overwritten: the ring is being lapped, the newest will do.
   bool redraw(Random&, Pick& pick, unsigned) override {

@@ -45,6 +45,10 @@ class Sampler {
   // Whether draw() writes to the segment, so that a handle for reading cannot.
   virtual bool writes() const { return false; }
 
+  // Whether the generator decides what draw() chooses. Then a draw takes its turn of the generator
+  // before it chooses, and has counted even when it fails; else it counts once it is done.
+  virtual bool random() const { return true; }
+
   // Chooses one row in place of `pick`, which is gone; `attempt` counts from 1 for the same place.
   // Returns false when there is nothing to choose.
   virtual bool redraw(Random& random, Pick& pick, unsigned attempt) = 0;

@@ -167,9 +167,9 @@ std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
 }
 
 // Only a damaged segment has sums in the padding; they lead to the last node instead of outside.
-void Tree::find(std::span<double> targets, std::uint64_t* found) const {
+void Tree::descend(std::size_t from, std::span<double> targets, std::uint64_t* found) const {
   // Level by level, so that the loads of different draws overlap.
-  for (std::size_t at = walk(targets, found) - 1; at >= 1; --at) {
+  for (std::size_t at = from - 1; at >= 1; --at) {
     const Word* words = level(sums_, at);
     const std::uint64_t last = nodes(at) - 1;
     for (std::size_t i = 0; i < targets.size(); ++i) {

@@ -58,7 +58,13 @@ class Tree {
   // A leaf of value 0 is never chosen; with nothing positive on the way the answer is kNone. Uses
   // up the targets.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  void find(std::span<double> targets, std::uint64_t* found) const;
+  void find(std::span<double> targets, std::uint64_t* found) const {
+    descend(walk(targets, found), targets, found);
+  }
+  // The same in two steps, of which the second may be done for a part of the targets at a time:
+  // nodes of a level, which is returned, and from there down to the leaves.
+  std::size_t walk(std::span<double> targets, std::uint64_t* found) const;
+  void descend(std::size_t level, std::span<double> targets, std::uint64_t* found) const;
 
   // A node that does not hold what its children give.
   struct Stale {
@@ -83,7 +89,6 @@ class Tree {
   std::size_t nodes(std::size_t level) const {
     return level == 0 ? count_ : shape_.size(level - 1) / kFanout;
   }
-  std::size_t walk(std::span<double> targets, std::uint64_t* found) const;
   void refresh_node(std::size_t level, std::size_t node) const;
   float sum_below(std::size_t level, std::size_t node) const;
   float low_below(std::size_t level, std::size_t node) const;

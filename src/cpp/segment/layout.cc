@@ -270,7 +270,12 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   const std::size_t together = round_up(kWord + packed, kWord);
   const std::size_t aligned = kWord + round_up(packed, alignment);
   const std::size_t squeezed = kWord + packed;  // cells need not be aligned: they are copied
-  const std::size_t beside = large + (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
+  // What a row takes outside its record: its share of the sections so far and of the pages around
+  // the records, and its large columns. In a small buffer that share is mostly the header's, which
+  // no arrangement of rows makes up for.
+  const std::size_t own = (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
+  const std::size_t share = (end + 2 * kPage + capacity - 1) / capacity;
+  const std::size_t beside = std::min(share, own + 5) + large;
   const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };
   const std::size_t apart = costly(aligned) ? squeezed : aligned;
   const bool inside = !(costly(together) && !costly(apart));

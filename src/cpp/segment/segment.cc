@@ -23,6 +23,9 @@ namespace {
 // The byte of those who write to a file: behind the end of any segment, before those of owners.cc.
 constexpr std::uint64_t kWritersAt = (std::uint64_t{1} << 61) - 1;
 constexpr std::uint64_t kPatienceNs = 10'000'000'000;
+// Private segments of more bytes than this ask for huge pages: random rows of so many bytes miss in
+// the address translation, and a few times 2 MiB more is little beside them.
+constexpr std::size_t kHugeFrom = std::size_t{1} << 30;
 
 std::uint64_t random_number() {
   std::random_device random;
@@ -120,7 +123,7 @@ std::unique_ptr<Segment> Segment::create(const Location& location, const BufferC
   os::File file;
   os::Mapping mapping;
   if (location.kind == Location::Kind::kHeap) {
-    mapping = os::Mapping::reserve(layout.total_bytes);
+    mapping = os::Mapping::reserve(layout.total_bytes, layout.total_bytes > kHugeFrom);
   } else {
     file = new_file(location, layout.total_bytes);
     mapping = os::Mapping::map(file, layout.total_bytes, os::Access::kReadWrite);

@@ -103,3 +103,12 @@ def test_uniform_buffers_have_no_alpha() -> None:
         buffer.alpha = 0.5
     with pytest.raises(InvalidArgument, match="priorities"):
         _ = buffer.alpha
+
+
+def test_alpha_reads_as_it_was_said() -> None:
+    buffer = make(10, alpha=0.6)
+    assert buffer.alpha == 0.6
+    fill(buffer, [1.0, 2.0])
+    assert buffer.alpha == 0.6
+    buffer.alpha = 0.7
+    assert buffer.alpha == buffer.config.alpha == 0.7

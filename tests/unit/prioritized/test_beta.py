@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import InvalidArgument, LinearSchedule, NotEnoughRows, ReplayBuffer
+from replay_buffer import (
+    BufferConfig,
+    InvalidArgument,
+    LinearSchedule,
+    NotEnoughRows,
+    ReplayBuffer,
+)
 from unit.prioritized.law import fill, make, masses
 
 RAWS = [1.0, 2.0, 4.0, 8.0]
@@ -167,3 +173,9 @@ def test_a_linear_schedule_takes_the_numbers_of_numpy() -> None:
     schedule = LinearSchedule(np.float64(0.5), np.float32(1.0), np.int64(2))
     assert schedule == LinearSchedule(0.5, 1.0, 2)
     assert type(schedule(1)) is float
+
+
+@pytest.mark.parametrize(("start", "end", "wrong"), [(-0.4, 1.0, "-0.4"), (0.4, -1.0, "-1")])
+def test_a_linear_schedule_of_beta_stays_above_zero(start: float, end: float, wrong: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"beta's (start|end) must be .*{wrong}"):
+        BufferConfig(10, "prioritized", beta=LinearSchedule(start, end, 10))

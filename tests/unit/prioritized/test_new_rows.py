@@ -91,6 +91,14 @@ def test_add_refuses_what_is_no_priority(bad: Any) -> None:
     assert buffer.add(0) == 2  # no id was used up
 
 
+@pytest.mark.parametrize("bad", ["high", [1.0], np.ones(1), np.ones((1, 1)), True, 1j, {}])
+def test_the_priority_of_one_row_is_one_number(bad: Any) -> None:
+    buffer = make(10)
+    fill(buffer, [1.0])
+    with pytest.raises(InvalidArgument, match=r"priority must be a (finite )?number, not "):
+        buffer.add(0, priority=bad)
+
+
 @pytest.mark.parametrize(
     "bad",
     [

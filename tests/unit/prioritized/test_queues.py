@@ -172,3 +172,15 @@ def test_lifo_refuses_more_than_is_stored() -> None:
         buffer.sample(1)
     newest = buffer.add(7)
     assert buffer.sample(1)["indices"].tolist() == [newest]
+
+
+@pytest.mark.parametrize("strategy", ["fifo", "lifo"])
+def test_a_draw_that_fails_is_not_counted(strategy: str) -> None:
+    buffer = make(100, strategy)
+    buffer.add_batch(np.arange(5))
+    buffer.sample(2)
+    for _ in range(3):
+        with pytest.raises(NotEnoughRows):
+            buffer.sample(6)
+    stats = buffer.stats()
+    assert (stats["samples"], stats["rows_sampled"]) == (1, 2)

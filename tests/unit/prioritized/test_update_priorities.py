@@ -262,3 +262,13 @@ def test_closed_buffers_refuse() -> None:
     ):
         with pytest.raises(Closed):
             call()
+
+
+def test_masked_ids_are_refused() -> None:
+    buffer = make(10)
+    fill(buffer, [1.0, 2.0])
+    masked = np.ma.array([0, 1], mask=[False, True])
+    for call in (buffer.get, buffer.priorities, lambda ids: buffer.update_priorities(ids, [5, 5])):
+        with pytest.raises(InvalidArgument, match="masked"):
+            call(masked)
+    assert buffer.priorities([0, 1]).tolist() == [1, 2]
