@@ -45,6 +45,10 @@ BufferConfig prioritized(std::uint64_t capacity = 32) {
 }
 BufferConfig tall() { return prioritized(300); }  // three levels of inner nodes
 BufferConfig fifo() { return config_of(32, SamplingStrategy::kFifo, 4); }
+BufferConfig steps(BufferConfig config = prioritized()) {
+  config.storage = Storage::kSteps;
+  return config;
+}
 BufferConfig durable() {
   BufferConfig config = prioritized();
   config.durable = true;
@@ -64,6 +68,19 @@ std::vector<Operation> writing() {
       all.push_back({name + kind, config, fill, run});
     }
   };
+  for (const BufferConfig& config : {steps(uniform()), steps(), steps(durable())}) {
+    const std::string kind = config.durable                                  ? " durable"
+                             : config.strategy == SamplingStrategy::kUniform ? " uniform"
+                                                                             : " prioritized";
+    all.push_back({"append" + kind, config, fill, [](World&, Participant& child) {
+                     child.add(13, child.buffer.layout().has_priorities());
+                   }});
+    all.push_back({"append and close" + kind, config, fill, [](World&, Participant& child) {
+                     child.add(6);
+                     child.buffer.clear();
+                     child.add(3);
+                   }});
+  }
   each("add", {uniform(), prioritized(), tall(), durable(), fifo()},
        [](World&, Participant& child) { child.add(1); });
   each("add many", {uniform(), prioritized(), tall(), durable(), fifo()},

@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/step_writer.h"
+#include "core/streams.h"
 #include "core/verify.h"
 #include "numbered.h"
 #include "os/crash_point.h"
@@ -86,8 +88,9 @@ class Participant {
   Participant(std::unique_ptr<Segment> segment, std::uint64_t who, Witness* witness = nullptr)
       : buffer(std::move(segment)), numbers_(who << 32), witness_(witness) {}
 
-  // Adds n rows in one call.
+  // Adds n rows in one call; steps one after the other.
   void add(std::size_t n, bool with_priorities = false) {
+    if (buffer.layout().has_steps()) return append(n, with_priorities);
     NumberedRows rows(buffer.layout().schema, n);
     std::vector<float> raws(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -101,6 +104,27 @@ class Participant {
       added[ids[i]] = numbers_ + i;
     }
     numbers_ += n;
+  }
+
+  // Every fifth step ends an episode; what comes after a step has the next number.
+  void append(std::size_t n, bool with_priorities) {
+    const std::vector<bool> observed(buffer.layout().schema.size(), true);
+    if (!writer_) {
+      writer_ = std::make_unique<StepWriter>(buffer, 1, Autoreset::kSameStep, observed, -1);
+    }
+    NumberedRows step(buffer.layout().schema, 1);
+    NumberedRows last(buffer.layout().schema, 1);
+    for (std::size_t i = 0; i < n; ++i, ++numbers_) {
+      step.fill(0, numbers_);
+      last.fill(0, numbers_ + 1);
+      const std::uint8_t end = numbers_ % 5 == 4 ? 1 : 0;
+      const std::uint8_t no = 0;
+      const float raw = static_cast<float>(numbers_ % 7) * 0.5F;
+      std::int64_t id = 0;
+      writer_->append({step.in(), last.in(), &end, &no, with_priorities ? &raw : nullptr, &id});
+      if (witness_ != nullptr) witness_->acknowledge(id, numbers_);
+      added[id] = numbers_;
+    }
   }
 
   std::vector<std::int64_t> latest(std::size_t n) const {
@@ -122,6 +146,7 @@ class Participant {
   using NumberedRows = testing::NumberedRows;
   std::uint64_t numbers_;
   Witness* witness_;
+  std::unique_ptr<StepWriter> writer_;  // of steps
 };
 
 // Runs `body` in a child that never comes back, and says how it ended.
@@ -195,6 +220,10 @@ class World {
       const std::uint64_t lap = static_cast<std::uint64_t>(id) / capacity;
       const std::uint64_t word = ring.rows.word(slot).load();
       if (row_id(word) > static_cast<std::uint64_t>(id)) continue;
+      // Where rows are steps, a block forgets what two of its laps have passed by.
+      const Block& block = ring.segment->blocks()[slot / ring.blocks.block_rows()];
+      const std::uint64_t now = BlockWord::unpack(block.word.load()).lap;
+      if (who.buffer.layout().has_steps() && now >= lap + 3) continue;
       if (lap * ring.blocks.block_count() + slot / ring.blocks.block_rows() < ring.blocks.era())
         continue;
       ASSERT_EQ(who.buffer.get({&id, 1}, out.out(), nullptr), 0u) << "row " << id << " is lost";
@@ -211,6 +240,7 @@ class World {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (gone[i] == 0) check_row(ids[i], out, i);
     }
+    if (who.buffer.layout().has_steps()) check_streams(who);
     if (ids.empty() || config.strategy == SamplingStrategy::kFifo) return;
     constexpr std::size_t kBatch = 32;
     testing::NumberedRows drawn(who.buffer.layout().schema, kBatch);
@@ -278,6 +308,23 @@ class World {
     const auto known = promised_.find(id);
     if (known == promised_.end()) return;
     ASSERT_EQ(rows.number(at), known->second) << "row " << id;
+  }
+
+  // What comes after a step, in its episode, is what its writer wrote after it.
+  static void check_streams(const Participant& who) {
+    const Ring& ring = who.buffer.ring();
+    const Streams streams(ring);
+    testing::NumberedRows out(who.buffer.layout().schema, 2);
+    for (std::size_t slot = 0; slot < who.buffer.capacity(); ++slot) {
+      Place row;
+      Place next;
+      if (!streams.at(slot, row) || row.has(row_flag::kFinal)) continue;
+      if (!streams.next(row, next) || next.has(row_flag::kFirst)) continue;
+      if (!ring.rows.read(row.slot, row.word, out.out(), 0)) continue;
+      if (!ring.rows.read(next.slot, next.word, out.out(), 1)) continue;
+      ASSERT_EQ(out.number(0) + 1, out.number(1)) << "after row " << row.id();
+      ASSERT_EQ(row.has(row_flag::kEnded), next.has(row_flag::kFinal)) << "row " << row.id();
+    }
   }
 
   // A queue gives each row once, in order, and nothing that was not added.
