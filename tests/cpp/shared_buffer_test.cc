@@ -1,5 +1,3 @@
-#include "replay_buffer/shared.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "numbered.h"
+#include "replay_buffer/shared.h"
 
 namespace replay_buffer {
 namespace {

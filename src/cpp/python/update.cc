@@ -42,8 +42,7 @@ PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t
       UpdateResult result;
       {
         const MaybeRelease released(n > kInline);
-        result = keep->update(
-            {reinterpret_cast<const std::int64_t*>(ids), count}, {raws, count});
+        result = keep->update({reinterpret_cast<const std::int64_t*>(ids), count}, {raws, count});
       }
       return PyLong_FromSize_t(result.applied);
     }
