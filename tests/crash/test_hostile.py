@@ -124,7 +124,7 @@ def wait_for(pid: int, seconds: float = 60) -> int:
 
 # ---- pid namespaces ------------------------------------------------------------------------------
 
-NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc")
+NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 WRITE_ON = """
 buffer = ReplayBuffer.open("shm:hostile")

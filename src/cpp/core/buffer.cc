@@ -25,7 +25,7 @@ constexpr std::size_t kAheadBytes = 16 * 1024;
 // Draws between two looks for owners that died while they changed priorities.
 constexpr std::uint64_t kMendEvery = 256;
 // For how long a file is tried that another process is about to recover.
-constexpr std::uint64_t kPatienceNs = 10'000'000'000;
+constexpr std::uint64_t kRecoveryNs = 10'000'000'000;
 
 [[noreturn]] void throw_not_closed_well(const Segment& segment) {
   throw Error(
@@ -64,7 +64,7 @@ Buffer::~Buffer() {
     REPLAY_CRASH_POINT("close.left");
     if (ring_.segment->location().kind == Location::Kind::kFile) close_file();
   } catch (const Error&) {
-    // It then counts as not closed.
+    return;  // it then counts as not closed
   }
 }
 
@@ -126,7 +126,7 @@ void Buffer::recover_after_boot() {
       break;
     }
     // Somebody else is between these two lines.
-    if (os::monotonic_ns() - start > kPatienceNs) throw_not_closed_well(segment);
+    if (os::monotonic_ns() - start > kRecoveryNs) throw_not_closed_well(segment);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (boot.load(std::memory_order_acquire) == os::boot()) return;

@@ -263,6 +263,7 @@ class Checkpointer {
     }
     if (used.size() < kMostFiles) return condemned;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes;
+    sizes.reserve(used.size());
     for (const auto& [number, bytes] : used) sizes.emplace_back(bytes, number);
     std::sort(sizes.begin(), sizes.end());
     for (std::size_t i = 0; i < kMostFiles / 2; ++i) condemned.insert(sizes[i].second);
