@@ -163,7 +163,7 @@ def grown_in_windows() -> list[int]:
     out = buffer.sample(8)
     grown = []
     tracemalloc.start()
-    for _ in range(6):
+    for _ in range(15):  # caches of the interpreter and of NumPy fill up in the first ones
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(100):
