@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from replay_buffer import FrameStack, NotEnoughRows, NStep, Sequence, Trajectory
-
 from views.oracle import Row, Values
 from views.world import World, flat
 

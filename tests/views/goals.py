@@ -1,4 +1,4 @@
-"""A goal environment written to a buffer and its oracle: where one is, is the goal reached there."""
+"""A goal environment written to a buffer and its oracle: where one is, is what it has reached."""
 
 from __future__ import annotations
 

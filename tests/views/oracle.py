@@ -37,12 +37,9 @@ class Episode:
     stream: Stream
     steps: list[Row] = field(default_factory=list)
     final: Row | None = None
+    rows: list[Row] = field(default_factory=list)  # the steps, and the final one
     before: Episode | None = None  # in the stream, where the way was not lost
     next: Episode | None = None
-
-    @property
-    def rows(self) -> list[Row]:
-        return self.steps + ([self.final] if self.final else [])
 
 
 @dataclass(eq=False)
@@ -59,6 +56,7 @@ class Stream:
             self._begin()
         episode = self.episodes[-1]
         episode.steps.append(Row(values, episode, len(episode.steps)))
+        episode.rows.append(episode.steps[-1])
         return episode.steps[-1]
 
     def finish(self, values: Values) -> Row:
@@ -67,6 +65,7 @@ class Stream:
             self._begin()
         episode = self.episodes[-1]
         episode.final = Row(values, episode, len(episode.steps))
+        episode.rows.append(episode.final)
         self.open = self.ending = False
         return episode.final
 

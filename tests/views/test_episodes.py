@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from replay_buffer import Trajectory
 from views.compare import expected
 from views.oracle import Episode
 from views.world import World, flat
-
-from replay_buffer import Trajectory
 
 
 def check_episodes(world: World) -> int:

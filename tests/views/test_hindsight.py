@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+
+from replay_buffer import FrameStack, Hindsight, NStep
 from unit.prioritized.law import UNLIKELY
 from views.compare import check_batch
 from views.goals import GoalWorld, distance
 from views.oracle import Values
 from views.world import flat
-
-from replay_buffer import FrameStack, Hindsight, NStep
 
 STRATEGIES: list[Any] = ["future", "final", "episode"]
 

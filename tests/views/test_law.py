@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from replay_buffer import FrameStack, NotEnoughRows, NStep, Sequence, Trajectory
 from unit.prioritized.law import UNLIKELY, counts_of, g_test, masses, rank_masses
 from views.compare import expected
 from views.world import World
-
-from replay_buffer import FrameStack, NotEnoughRows, NStep, Sequence, Trajectory
 
 DRAWS = 6_000
 
@@ -60,9 +60,7 @@ def test_starts_follow_the_law_right_at_the_seam(strategy: str, parts: tuple[Any
 
 @pytest.mark.parametrize("parts", LAWS, ids=repr)
 @pytest.mark.parametrize("strategy", ["uniform", "prioritized"])
-def test_starts_follow_the_law_before_the_first_wrap(
-    strategy: str, parts: tuple[Any, ...]
-) -> None:
+def test_starts_follow_the_law_before_the_first_wrap(strategy: str, parts: tuple[Any, ...]) -> None:
     world = World(1000, strategy=strategy)
     world.run(world.open(3), 12, [4, 5])
     assert_law(world, parts, prioritize(world) if strategy == "prioritized" else None)
@@ -159,4 +157,3 @@ def test_weights_undo_the_priorities() -> None:
     mass = np.asarray([raws[i] for i in batch["indices"].tolist()]) + 1e-6
     products = batch["weights"] * mass
     np.testing.assert_allclose(products, products[0], rtol=1e-4)
-

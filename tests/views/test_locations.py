@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from replay_buffer import ReplayBuffer
 from views.compare import VIEWS, check
 from views.scripts import ACTIONS, Action, Setting, play, settings_of
 from views.world import World
-
-from replay_buffer import ReplayBuffer
 
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from replay_buffer import Hindsight, NStep, Sequence, Trajectory
 from views.compare import VIEWS
 from views.goals import GoalWorld, distance
 from views.world import World, flat, nested
-
-from replay_buffer import Hindsight, NStep, Sequence, Trajectory
 
 LONGEST = 4
 

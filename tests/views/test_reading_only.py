@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from replay_buffer import Hindsight, ReadOnly, ReplayBuffer
 from views.compare import VIEWS, check, check_view
 from views.goals import GoalWorld, distance
 from views.world import World, flat
-
-from replay_buffer import Hindsight, ReadOnly, ReplayBuffer
 
 #: Counters of what was drawn are at the front of a segment; rows are behind them.
 FRONT = 64 * 1024

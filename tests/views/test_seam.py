@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from views.compare import VIEWS, check
-from views.world import World
 
 from replay_buffer import FrameStack, NStep, Sequence, Trajectory
+from views.compare import VIEWS, check
+from views.world import World
 
 SEAM: list[tuple[object, ...]] = [
     (NStep(3, 0.9), FrameStack(2)),

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from views.traffic import CHECKS, SCHEMA, Actor, config
 
 from replay_buffer import NotEnoughRows, ReplayBuffer
+from views.traffic import CHECKS, SCHEMA, Actor, config
 
 BATCHES = 150
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from views.compare import check_batch
 
 from replay_buffer import BufferConfig, Column, NStep, ReplayBuffer, Schema
+from views.compare import check_batch
 
 GAMMA = 0.75
 OBS = Column((2,), "int64")

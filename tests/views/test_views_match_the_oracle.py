@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from views.compare import VIEWS, check
 from views.scripts import ACTIONS, Action, Setting, play, settings_of
 

@@ -81,6 +81,8 @@ class Actor:
         self.step = np.where(over, 0, self.step + 1)
 
     def end(self, stream: int) -> None:
+        if self.step[stream] == 0:
+            return  # nothing of this episode is written yet
         self.writer.end(stream)
         self.episode[stream] += 1
         self.step[stream] = 0

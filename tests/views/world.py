@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from replay_buffer import BufferConfig, Column, ReplayBuffer, Schema
-
 from views.oracle import Oracle, Row, Stream, Values
 
 FLAGS = {"terminated": Column((), "bool"), "truncated": Column((), "bool")}
@@ -111,9 +110,7 @@ class World:
 
     # ------------------------------------------------------------------------------------- writing
 
-    def open(
-        self, width: int, autoreset: Any = "same_step", *, unbatched: bool = False
-    ) -> Writing:
+    def open(self, width: int, autoreset: Any = "same_step", *, unbatched: bool = False) -> Writing:
         writer = self.buffer.writer(width, autoreset)
         streams = [self.oracle.stream() for _ in range(width)]
         self.writers.append(Writing(writer, streams, unbatched and width == 1))
