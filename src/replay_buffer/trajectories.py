@@ -27,9 +27,6 @@ class TrajectoryView(View):
         for _ in range(100):
             drawn = lengths.sample(n, **options)
             time = self._trajectory.length or int(drawn["lengths"].max())
-            fits = drawn["lengths"] <= time
-            if not fits.all():
-                continue  # drawn again: an episode longer than there is room for
             batch, not_made = self._make(drawn["indices"], time)
             if not not_made.any():
                 batch.update({k: v for k, v in drawn.items() if k != "lengths"})

@@ -162,6 +162,10 @@ class View(_core.View):
     def _time(self) -> int:
         return self._sequence.burn_in + self._sequence.length if self._sequence else 0
 
+    def _longest(self) -> int:
+        """Steps of the longest episodes that are drawn whole; 0: of any."""
+        return (self._trajectory.length or 0) if self._trajectory else 0
+
     def _prepare(self) -> None:
         schema = self._buffer.schema
         assert schema is not None
@@ -185,7 +189,7 @@ class View(_core.View):
             "sequence": sequence is not None or self._trajectory is not None,
             "steps": n_step.n,
             "gamma": n_step.gamma,
-            "length": sequence.length if sequence else 0,
+            "length": sequence.length if sequence else self._longest(),
             "burn_in": sequence.burn_in if sequence else 0,
             "period": sequence.period if sequence else 1,
             "pad": sequence.pad if sequence else True,

@@ -48,7 +48,7 @@ View::View(const Ring& ring, const ViewSpec& spec)
   check_range("steps", spec.steps, 1, kMostSteps);
   check_range("period", spec.period, 1, kMostSteps);
   check_range("burn_in", spec.burn_in, 0, kMostSteps);
-  if (spec.sequence && !spec.whole) check_range("length", spec.length, 1, kMostSteps);
+  if (spec.sequence) check_range("length", spec.length, spec.whole ? 0 : 1, kMostSteps);
   if (!(spec.gamma >= 0 && spec.gamma <= 1)) invalid("gamma must be between 0 and 1");
   if (!(spec.goal_k >= 0 && std::isfinite(spec.goal_k))) invalid("k must be a number >= 0");
   if (spec.goal > GoalStrategy::kEpisode) invalid("unknown strategy for goals");
@@ -198,8 +198,8 @@ bool View::resolve_sequence(const Place& start, std::size_t time, Window& window
     if (!has_frames(window, row)) break;
     window.times[spec_.burn_in - ++there] = static_cast<std::int32_t>(row);
   }
-  const std::size_t most = spec_.whole ? (time != 0 ? time : kMostSteps) : spec_.length;
-  window.count = walk_on(most, window);
+  const std::size_t whole = spec_.length != 0 ? spec_.length : time != 0 ? time : kMostSteps;
+  window.count = walk_on(spec_.whole ? whole : spec_.length, window);
   if (spec_.whole) {
     const bool end = window.rows[static_cast<std::size_t>(window.times.back())].has(row_flag::kEnded);
     return end && window.rows[window.after].has(row_flag::kFinal);
