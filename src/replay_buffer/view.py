@@ -126,6 +126,13 @@ class View(_core.View):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
+        n, seconds = self._await_columns(batch_size, beta, timeout)
+        if out is not None:
+            arguments.check_arrays(self._expected, out, n)
+        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+
+    def _await_columns(self, batch_size: Any, beta: Any, timeout: Any) -> tuple[int, float]:
+        """Checks what `sample` was given; the batch size, and the seconds that are left to wait."""
         n = arguments.count("batch_size", batch_size)
         self._buffer._check_open()
         if beta is not None:
@@ -137,9 +144,7 @@ class View(_core.View):
             raise NotEnoughRows(f"cannot sample {n} items: the buffer is empty")
         if n > 2**31 - 1:
             raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
-        if out is not None:
-            arguments.check_arrays(self._expected, out, n)
-        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+        return n, seconds
 
     def _ready(self) -> bool:
         """Whether the columns are known, so that the view is open."""
