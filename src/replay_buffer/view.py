@@ -179,6 +179,7 @@ class View(_core.View):
             raise InvalidArgument(
                 "of transitions a view can make NStep; everything else needs storage='steps'"
             )
+        self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
         self._expected = self._arrays(outputs)
         self._open(self._buffer, self._spec(schema), _described(outputs))
@@ -248,6 +249,12 @@ class View(_core.View):
             yield "next_mask", Role.NEXT_MASK, -1, False, flag
         if self._trajectory is not None:
             yield "lengths", Role.LENGTH, -1, False, Column((), "int32")
+
+    def _check_stacked(self, schema: Schema) -> None:
+        for path in self._stack.columns or ():
+            find(schema, path)
+            if path.split("/")[0] != "obs":
+                raise InvalidArgument(f"frames are parts of obs: {path!r} is not")
 
     def _stacked(self, path: str, column: Column) -> tuple[bool, Column]:
         """Whether frames of a column are stacked, and what then stands in a batch."""
