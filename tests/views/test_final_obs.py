@@ -138,7 +138,7 @@ def test_final_obs_has_no_place_in_next_step() -> None:
         {"obs": np.zeros((3, 3))},
         {"action": np.zeros(2, np.int64)},
         {"reward": np.zeros((3, 1))},
-        {"terminated": np.zeros(3)},
+        {"terminated": np.full(3, 0.5)},
         {"truncated": [0, 2, 0]},
         {"obs": "abc"},
         {"extra": np.zeros(3)},

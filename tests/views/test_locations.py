@@ -84,6 +84,17 @@ def test_a_second_handle_sees_the_same_views_and_writes_streams_of_its_own(
     mine.close()
 
 
+@pytest.mark.parametrize("steps", [3, 10, 31])
+def test_no_block_of_a_restored_buffer_is_held_by_nobody(steps: int, tmp_path: Path) -> None:
+    world = World(24, block_rows=4)
+    world.run(world.open(1), steps)
+    world.buffer.checkpoint(tmp_path / "saved")
+    world.moved(ReplayBuffer.restore(tmp_path / "saved"))
+    world.run(world.open(1), 48)
+    ids = world.buffer.latest(24)["indices"]
+    assert ids.tolist() == list(range(ids[-1] - 23, ids[-1] + 1)), "old rows are still there"
+
+
 def _checkpointed(world: World, folder: Path) -> ReplayBuffer:
     world.buffer.checkpoint(folder / "saved")
     return ReplayBuffer.restore(folder / "saved", f"file:{folder}/restored.rb")

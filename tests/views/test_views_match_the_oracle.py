@@ -9,7 +9,7 @@ from views.compare import VIEWS, check
 from views.scripts import ACTIONS, Action, Setting, play, settings_of
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(settings_of(), st.lists(ACTIONS, min_size=1, max_size=40))
 def test_every_view_is_what_the_oracle_says(setting: Setting, script: list[Action]) -> None:
     world = setting.world()
