@@ -79,7 +79,7 @@ TEST_P(Rings, EveryStartIsOneTransitionOfItsOwnEpisode) {
       std::vector<std::int64_t> ids;
       for (const Place& row : starts) ids.push_back(static_cast<std::int64_t>(row.id()));
       std::vector<std::uint8_t> not_made(starts.size());
-      ASSERT_EQ(buffer.make(view, ids, made.batch, not_made.data()), 0u);
+      ASSERT_EQ(buffer.make(view, ids, made.batch, not_made.data(), 0), 0u);
       for (std::size_t i = 0; i < starts.size(); ++i) check_transition(made, i, 3);
     }
     ASSERT_TRUE(verify(buffer.ring(), buffer.owners()).empty());

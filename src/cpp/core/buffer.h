@@ -109,9 +109,10 @@ class Buffer {
   void begin(Draw& draw, const View& view);
   void finish(Draw& draw, const View& view, const ViewBatch& batch, float beta);
   // What a view makes of these rows. Returns how many of them are no start, or gone; `not_made`
-  // gets 1 for those, and their places in the batch hold nothing of use.
+  // gets 1 for those, and their places in the batch hold nothing of use. Goals are chosen by the
+  // number of the `call`.
   std::size_t make(const View& view, std::span<const std::int64_t> ids, const ViewBatch& batch,
-                   std::uint8_t* not_made) const;
+                   std::uint8_t* not_made, std::uint64_t call) const;
   // All rows that are a start for a view now, by slot.
   std::vector<Place> starts(const View& view, std::size_t time) const;
 

@@ -45,7 +45,7 @@ View::View(const Ring& ring, const ViewSpec& spec)
   check_range("steps", spec.steps, 1, kMostSteps);
   check_range("period", spec.period, 1, kMostSteps);
   check_range("burn_in", spec.burn_in, 0, kMostSteps);
-  if (spec.sequence && !spec.whole) check_range("length", spec.length, 1, kMostSteps);
+  if (spec.sequence) check_range("length", spec.length, spec.whole ? 0 : 1, kMostSteps);
   if (!(spec.gamma >= 0 && spec.gamma <= 1)) invalid("gamma must be between 0 and 1");
   if (!(spec.goal_k >= 0 && std::isfinite(spec.goal_k))) invalid("k must be a number >= 0");
   if (spec.goal > GoalStrategy::kEpisode) invalid("unknown strategy for goals");
@@ -205,7 +205,8 @@ bool View::find_sequence(const Place& start, std::size_t time, Window& window,
     if (!has_frames(window, item, row)) break;
     window.times[item.times + spec_.burn_in - ++there] = static_cast<std::int64_t>(row);
   }
-  walk_on(spec_.whole ? (time != 0 ? time : kMostSteps) : spec_.length, window, item);
+  const std::size_t whole = spec_.length != 0 ? spec_.length : time != 0 ? time : kMostSteps;
+  walk_on(spec_.whole ? whole : spec_.length, window, item);
   if (spec_.whole) {
     const auto last = static_cast<std::size_t>(window.times.back());
     return window.rows[last].has(row_flag::kEnded) && window.rows[item.after].has(row_flag::kFinal);

@@ -39,7 +39,8 @@ struct ViewSpec {
   std::uint32_t period = 1;
   bool pad = true;
   bool cross = false;
-  // Whole episodes: from the first step to the end, which is there; `length` does not count.
+  // Whole episodes: from the first step to the end, which is there; those of more than `length`
+  // steps, unless that is 0, are none.
   bool whole = false;
 
   // Hindsight: in a share goal_k / (goal_k + 1) of the items a goal is chosen among the states that

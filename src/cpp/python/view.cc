@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,7 @@ struct ViewHandle {
   std::vector<ColumnType> types;
   std::vector<Field> fields;
   std::size_t time = 0;
+  mutable std::atomic<std::uint64_t> calls{0};  // of make()
 
   const Handle& handle() const { return handle_of(owner.ptr()); }
 };
@@ -211,7 +213,8 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
   const std::shared_ptr<Buffer> keep = self.buffer;
   {
     const MaybeRelease released(true);
-    keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags);
+    keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags,
+               self.calls.fetch_add(1, std::memory_order_relaxed));
   }
   return nb::make_tuple(result, not_made);
 }
