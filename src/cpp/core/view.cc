@@ -52,6 +52,11 @@ View::View(const Ring& ring, const ViewSpec& spec)
   if (spec.reward >= columns || spec.terminated >= columns || spec.truncated >= columns) {
     invalid("a view names a column that is not there");
   }
+  if (spec.reward >= 0) {
+    const Column& reward = ring.layout().schema[static_cast<std::size_t>(spec.reward)];
+    wide_reward_ = reward.dtype == DType::kFloat64;
+    scalar_reward_ = (wide_reward_ || reward.dtype == DType::kFloat32) && reward.elements() == 1;
+  }
   const bool steps = ring.layout().has_steps();
   if (!steps && (spec.sequence || spec.stack > 1 || spec.goal != GoalStrategy::kNone)) {
     invalid("of transitions there are only transitions of n steps; the rest needs storage='steps'");

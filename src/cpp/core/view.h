@@ -220,6 +220,19 @@ class View {
                     std::size_t at) const;
   std::size_t cells(const Output& output, std::size_t time) const;
   struct Run;
+  double reward_at(std::uint64_t slot) const {
+    if (!scalar_reward_) return 0;
+    const std::byte* from = ring_.rows.cell(static_cast<std::size_t>(spec_.reward), slot);
+    return wide_reward_ ? load_shared<double>(from) : static_cast<double>(load_shared<float>(from));
+  }
+  void store_reward(const Output& output, std::size_t at, double sum) const {
+    const auto narrow = static_cast<float>(sum);
+    if (wide_reward_) {
+      std::memcpy(output.to + at * sizeof(sum), &sum, sizeof(sum));
+    } else {
+      std::memcpy(output.to + at * sizeof(narrow), &narrow, sizeof(narrow));
+    }
+  }
   template <bool steps>
   void advance(Run& run) const;
   void copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) const;
@@ -230,6 +243,8 @@ class View {
   std::size_t ahead_;  // rows worth fetching before they are needed
   bool numbered_;      // the numbers of rows in their episodes are needed
   bool plain_;
+  bool scalar_reward_ = false;                   // one number, whose sum can be taken on the way
+  bool wide_reward_ = false;                     // a double
   mutable std::atomic<std::uint32_t> guess_{1};  // the distance between rows of a stream
   std::vector<float> discounts_;                 // gamma^k for k up to `steps`
 };

@@ -11,9 +11,11 @@ struct View::Run {
   std::size_t n = 0;
   Place* rows = nullptr;  // n for each step: rows[t * n + i]
   std::size_t active = 0;
-  std::uint32_t items[kRun];  // those that go on
-  std::uint64_t ends[kRun];   // of the blocks of their rows
-  std::uint32_t count[kRun];  // steps taken
+  std::uint32_t items[kRun];    // those that go on
+  std::uint64_t targets[kRun];  // the slots that these go to
+  std::uint64_t ends[kRun];     // of the blocks of their rows
+  std::uint32_t count[kRun];    // steps taken
+  double sums[kRun];            // of their rewards, discounted
   bool terminated[kRun];
 
   const Place& row(std::size_t t, std::size_t i) const { return rows[t * n + i]; }
@@ -25,14 +27,14 @@ void View::advance(Run& run) const {
   const std::uint64_t oldest = ring_.blocks.oldest_id();
   const std::uint64_t guess = guess_.load(std::memory_order_relaxed);
   std::uint64_t distance = guess;
-  for (std::size_t t = 0; t < spec_.steps && run.active > 0; ++t) {
-    if (steps) {
-      for (std::size_t a = 0; a < run.active; ++a) {
-        const std::uint64_t slot = run.row(t, run.items[a]).slot;
-        const std::uint64_t ahead = ring_.rows.link(slot).ahead;
-        if (ahead != guess && slot + ahead < run.ends[run.items[a]]) {
-          ring_.rows.prefetch(slot + ahead);
-        }
+  double factor = 1;
+  for (std::size_t t = 0; t < spec_.steps && run.active > 0; ++t, factor *= spec_.gamma) {
+    for (std::size_t a = 0; a < run.active; ++a) {
+      const std::uint64_t slot = run.row(t, run.items[a]).slot;
+      distance = steps ? ring_.rows.link(slot).ahead : 1;
+      run.targets[a] = slot + distance;
+      if (steps && distance != guess && run.targets[a] < run.ends[run.items[a]]) {
+        ring_.rows.prefetch(run.targets[a]);
       }
     }
     std::size_t going = 0;
@@ -45,13 +47,13 @@ void View::advance(Run& run) const {
       if (!steps) {  // the row has what came after it
         ++run.count[i];
         run.terminated[i] = terminated;
+        run.sums[i] += factor * reward_at(row.slot);
         if (end || run.count[i] == spec_.steps) continue;
       }
-      distance = steps ? ring_.rows.link(row.slot).ahead : 1;
-      const std::uint64_t slot = row.slot + distance;
+      const std::uint64_t slot = run.targets[a];
       if (slot < run.ends[i]) [[likely]] {
         to = {slot, ring_.rows.word(slot).load(std::memory_order_acquire)};
-        if (distance == 0 || !row_committed(to.word) || to.id() != row.id() + distance ||
+        if (!row_committed(to.word) || to.id() - row.id() != slot - row.slot || slot == row.slot ||
             to.id() < oldest) {
           continue;
         }
@@ -63,6 +65,7 @@ void View::advance(Run& run) const {
       if (steps) {
         ++run.count[i];
         run.terminated[i] = terminated;
+        run.sums[i] += factor * reward_at(row.slot);
         if (end || to.has(row_flag::kFinal)) continue;
       }
       run.items[going++] = i;
@@ -81,6 +84,7 @@ void View::make_plain(std::span<const Place> starts, const ViewBatch& batch, std
   for (std::size_t i = 0; i < run.n; ++i) {
     run.count[i] = 0;
     run.terminated[i] = false;
+    run.sums[i] = 0;
     run.ends[i] = streams_.block_end(starts[i].slot);
     if (starts[i].word == 0 || starts[i].has(row_flag::kFinal)) continue;
     run.items[run.active++] = static_cast<std::uint32_t>(i);
@@ -127,9 +131,13 @@ void View::copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) co
         gather(last);
         break;
       case Role::kReturn:
-        copy_returns(
-            output, run.n, at, [&](std::size_t i) { return run.count[i]; },
-            [&](std::size_t i, std::size_t t) { return run.row(t, i).slot; });
+        if (scalar_reward_) {
+          for (std::size_t i = 0; i < run.n; ++i) store_reward(output, at + i, run.sums[i]);
+        } else {
+          copy_returns(
+              output, run.n, at, [&](std::size_t i) { return run.count[i]; },
+              [&](std::size_t i, std::size_t t) { return run.row(t, i).slot; });
+        }
         break;
       case Role::kCount:
         for (std::size_t i = 0; i < run.n; ++i) {
