@@ -275,7 +275,7 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   // no arrangement of rows makes up for.
   const std::size_t own = (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
   const std::size_t share = (end + 2 * kPage + capacity - 1) / capacity;
-  const std::size_t beside = std::min(share, own + 5) + large;
+  const std::size_t beside = std::min(share, own + 4) + large;
   const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };
   const std::size_t apart = costly(aligned) ? squeezed : aligned;
   const bool inside = !(costly(together) && !costly(apart));
