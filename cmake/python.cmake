@@ -12,4 +12,8 @@ target_compile_definitions(
   _core PRIVATE NPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION NPY_TARGET_VERSION=NPY_1_23_API_VERSION
                 REPLAY_VERSION="${PROJECT_VERSION}")
 target_link_libraries(_core PRIVATE replay_core Python::NumPy replay_warnings)
+if(NOT APPLE)
+  # A process may have another blosc2 beside ours.
+  target_link_options(_core PRIVATE -Wl,--exclude-libs,ALL)
+endif()
 install(TARGETS _core LIBRARY DESTINATION replay_buffer COMPONENT python)

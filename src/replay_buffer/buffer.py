@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, sharing, waiting
+from . import _core, ragged, sharing, waiting
 from .config import BufferConfig, LinearSchedule
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .inference import DONE, ENDS, Draft, no_rows
@@ -197,6 +197,9 @@ class ReplayBuffer(_core.Buffer):
         everything around them, resident_bytes what is in memory now. Before the columns are settled
         the first two are estimates for float32 observations (None without a shape).
 
+        compression is None, or the bytes that were compressed so far, before (bytes_in) and after
+        (bytes_kept), and their ratio.
+
         limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
         rows added, less the rows drawn) and how many processes wait.
         """
@@ -206,6 +209,7 @@ class ReplayBuffer(_core.Buffer):
         else:
             stats = {"size": 0, "capacity": self.capacity, **self._estimate()}
             stats["limiter"] = self._idle_limiter()
+            stats["compression"] = None
         stats["settled"] = self._settled()
         stats["strategy"] = self._config.strategy
         if stats["raw_bytes"] is not None:
@@ -239,7 +243,9 @@ class ReplayBuffer(_core.Buffer):
             if not gone.any():
                 return batch
         # Writers are so fast that some rows are always overwritten between the two calls.
-        return _where(~gone, batch)
+        assert self._schema is not None
+        kept: Batch = ragged.select(~gone, batch, self._schema.fields)
+        return kept
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
@@ -600,10 +606,6 @@ def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, 
     return row
 
 
-def _where(keep: npt.NDArray[np.bool_], batch: Batch) -> Batch:
-    return {k: _where(keep, v) if isinstance(v, dict) else v[keep] for k, v in batch.items()}
-
-
 def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> None:
     if not isinstance(out, dict):
         raise InvalidArgument(
@@ -616,6 +618,11 @@ def _check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str) -> N
         if not isinstance(column, Column):
             _check_arrays(column, out[name], n, path + "/")
             continue
+        if column.variable:
+            raise InvalidArgument(
+                f"out: column {path!r} has values of any length, which no array fits: "
+                "sample without out"
+            )
         array, shape = out[name], (n, *column.shape)
         if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape != shape:
             got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)

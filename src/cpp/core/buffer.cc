@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/codec.h"
 #include "core/recent.h"
 #include "os/clock.h"
 #include "os/crash_point.h"
@@ -33,6 +34,7 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
       sampler_(make_sampler(ring_)),
       writer_(ring_, Identity{}, &recovery_),
       generation_(os::fork_generation()) {
+  check_codecs(layout().schema);
   if (!writable()) return;
   recover_after_boot();
   join();
@@ -113,24 +115,37 @@ void Buffer::check_writable() const {
 }
 
 void Buffer::append(std::size_t n, const std::byte* const* columns, const float* raws,
-                    std::int64_t* ids) {
+                    std::int64_t* ids, const Packed* packed) {
   if (generation_ != os::fork_generation()) [[unlikely]]
     rejoin();
-  writer_.append(n, columns, raws, ids);
+  writer_.append(n, columns, raws, ids, nullptr, packed);
+}
+
+// The rows as the arenas will hold them; null where there are none. Before the lock is taken:
+// threads compress side by side.
+const Packed* Buffer::packed(std::size_t n, const std::byte* const* columns) const {
+  if (!ring_.rows.has_arenas()) [[likely]]
+    return nullptr;
+  static thread_local Packed own;
+  own.pack(ring_.layout(), n, columns);
+  return &own;
 }
 
 void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws,
                  std::int64_t* ids) {
   check_writable();
+  const Packed* values = packed(n, columns);
   const std::lock_guard guard(lock_);
-  append(n, columns, raws, ids);
+  append(n, columns, raws, ids, values);
 }
 
 bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float* raws,
                      std::int64_t* ids) {
   check_writable();
+  if (ring_.rows.has_arenas()) [[unlikely]]
+    return false;  // packing takes longer than the caller would want to be kept
   const std::unique_lock guard(lock_, std::try_to_lock);
-  if (guard) append(n, columns, raws, ids);
+  if (guard) append(n, columns, raws, ids, nullptr);
   return guard.owns_lock();
 }
 

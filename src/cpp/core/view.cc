@@ -55,6 +55,13 @@ View::View(const Ring& ring, const ViewSpec& spec)
   if (spec.reward >= columns || spec.terminated >= columns || spec.truncated >= columns) {
     invalid("a view names a column that is not there");
   }
+  for (const Column& column : ring.layout().schema) {
+    if (!column.variable()) continue;
+    invalid("column '" + column.name + "': a view has no place for values whose length varies");
+  }
+  if (spec.reward >= 0 && ring.rows.place(static_cast<std::size_t>(spec.reward)).in_arena) {
+    invalid("a view adds up rewards as they are stored: not compressed");
+  }
   const bool steps = ring.layout().has_steps();
   if (!steps && (spec.sequence || spec.stack > 1 || spec.goal != GoalStrategy::kNone)) {
     invalid("of transitions there are only transitions of n steps; the rest needs storage='steps'");
@@ -243,7 +250,7 @@ bool View::whole(const Window& window) const {
 
 void View::copy_cell(const Output& output, std::byte* to, const Place& row) const {
   const auto column = static_cast<std::size_t>(output.column);
-  copy_shared(to, ring_.rows.cell(column, row.slot), ring_.rows.bytes(column));
+  ring_.rows.copy_cell(column, row.slot, to);
 }
 
 // The observation of a row: its frame, or as many as a stack has, the oldest first. What comes

@@ -4,6 +4,7 @@
 
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 
 namespace replay_buffer::python {
@@ -48,6 +49,7 @@ bool own_columns(const Handle& handle, const std::vector<Field>& fields, npy_int
     if (value == nullptr) return false;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
+      if (handle.types[c].item != 0) return false;  // no array fits every batch
       columns[c] = writable_values(value, handle.types[c], n);
       if (columns[c] == nullptr) return false;
       held.add(value);
@@ -115,9 +117,9 @@ double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
 }
 
 bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
-            bool long_draw) try {
+            bool long_draw, std::size_t most) try {
   const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
-  const MaybeRelease released(long_draw || bytes > kReleaseBytes);
+  const MaybeRelease released(long_draw || bytes > most);
   buffer->finish(draw, batch, beta);
   return true;
 } catch (...) {
@@ -133,6 +135,13 @@ bool new_columns(const Handle& handle, const std::vector<Field>& fields, npy_int
     PyObject* value = nullptr;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
+      if (handle.types[c].item != 0) {
+        if (field.mask != nullptr && PyDict_SetItem(batch, field.key, Py_None) != 0) return false;
+        columns[c] = nullptr;
+        PyObject* last = field.mask != nullptr ? field.mask : field.key;
+        if (PyDict_SetItem(batch, last, Py_None) != 0) return false;
+        continue;
+      }
       value = new_values(handle.types[c], n);
       if (value == nullptr) return false;
       columns[c] = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(value)));
@@ -198,7 +207,9 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  if (!finish(buffer, draw, batch, beta, handle.long_draws)) {
+  const RaggedOutput ragged(handle, n, columns);
+  const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
+  if (!finish(buffer, draw, batch, beta, handle.long_draws, most) || !ragged.put(handle, result)) {
     Py_DECREF(result);
     return nullptr;
   }
