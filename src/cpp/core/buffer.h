@@ -183,7 +183,7 @@ class Buffer {
   std::unique_ptr<Sampler> sampler_;
   std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
-  os::SpinLock lock_;  // protects what follows
+  os::SpinLock lock_;                        // protects what follows
   Writer writer_;
   Identity me_;
   std::uint64_t generation_;  // of forks; another one means this is a child's copy

@@ -124,8 +124,7 @@ BlockEntry BlockCopier::copy(std::size_t block, const Room& room, const Done& do
 // A block with an arena: rows and arena are copied together, and kept are the rows that were there
 // all the time. Those have their bytes side by side in the arena, as they have in the copy. A row
 // that was written or overwritten meanwhile need not be in a checkpoint.
-void BlockCopier::copy_whole(std::size_t block, std::size_t n, const Room& room,
-                             const Done& done) {
+void BlockCopier::copy_whole(std::size_t block, std::size_t n, const Room& room, const Done& done) {
   const std::size_t first = block * ring_.blocks.block_rows();
   rows_.resize(n * shape_.row_bytes);
   const auto each_chunk = [&](auto&& visit) {

@@ -59,7 +59,7 @@ class BlockCopier {
   Shape shape_;
   std::vector<std::uint64_t> words_;
   std::vector<float> raws_;
-  std::vector<std::byte> rows_;   // of a block with an arena
+  std::vector<std::byte> rows_;  // of a block with an arena
   std::vector<std::byte> arena_;
   std::uint64_t committed_ = 0;
 };

@@ -129,8 +129,7 @@ bool decompress(std::span<const std::byte> compressed, std::span<std::byte> to) 
   blosc2_context* context = contexts().decompressor();
   return context != nullptr &&
          blosc2_decompress_ctx(context, compressed.data(), bytes, to.data(),
-                               static_cast<std::int32_t>(to.size())) ==
-             static_cast<int>(to.size());
+                               static_cast<std::int32_t>(to.size())) == static_cast<int>(to.size());
 }
 
 #else

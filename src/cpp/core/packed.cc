@@ -10,7 +10,8 @@
 namespace replay_buffer {
 namespace {
 
-constexpr std::size_t kParallelBytes = 64 * 1024;  // more than this is compressed by several threads
+constexpr std::size_t kParallelBytes =
+    64 * 1024;  // more than this is compressed by several threads
 constexpr std::size_t kTaskBytes = 16 * 1024;
 constexpr std::size_t kKeptRoom = std::size_t{1} << 20;  // for the next call
 

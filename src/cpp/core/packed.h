@@ -43,7 +43,7 @@ class Packed {
   std::vector<std::uint32_t> bytes_;
   std::unique_ptr<std::byte[]> room_;  // for what is compressed, each value at the place it had
   std::size_t room_bytes_ = 0;
-  std::vector<std::size_t> places_;    // in room_, of each value
+  std::vector<std::size_t> places_;  // in room_, of each value
   std::uint64_t bytes_in_ = 0;
   std::uint64_t bytes_kept_ = 0;
 };

@@ -168,7 +168,8 @@ class Rows {
     }
     for (std::size_t c = 0; c < columns_; ++c) {
       const std::size_t n = places_[c].bytes;
-      if (places_[c].in_arena) [[unlikely]] continue;
+      if (places_[c].in_arena) [[unlikely]]
+        continue;
       if (columns[c] != nullptr) [[likely]] {
         copy_shared(cell(c, slot), columns[c] + at * n, n);
       } else {
@@ -194,8 +195,8 @@ class Rows {
   }
 
   // Copies the row at `slot` to place `at` of the output columns, `step` bytes apart (0: bytes(c));
-  // a null column is left out, one whose length varies is a Pieces. Returns false when the row is not `expected` (a word read before)
-  // from start to end.
+  // a null column is left out, one whose length varies is a Pieces. Returns false when the row is
+  // not `expected` (a word read before) from start to end.
   bool read(std::size_t slot, std::uint64_t expected, std::byte* const* columns, std::size_t at,
             std::size_t step = 0) const {
     for (std::size_t c = 0; c < columns_; ++c) {

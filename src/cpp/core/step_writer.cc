@@ -40,9 +40,9 @@ StepWriter::StepWriter(Buffer& buffer, std::size_t streams, Autoreset autoreset,
   }
   if (2 * streams > ring_.rows.capacity()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a writer of " + std::to_string(streams) + " streams needs a capacity of at least " +
-                    std::to_string(2 * streams) + " rows, this one is " +
-                    std::to_string(ring_.rows.capacity()));
+                "a writer of " + std::to_string(streams) +
+                    " streams needs a capacity of at least " + std::to_string(2 * streams) +
+                    " rows, this one is " + std::to_string(ring_.rows.capacity()));
   }
   observed_.resize(ring_.layout().schema.size(), false);
   streams_.resize(streams);

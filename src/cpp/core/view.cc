@@ -208,7 +208,8 @@ bool View::resolve_sequence(const Place& start, std::size_t time, Window& window
   const std::size_t most = spec_.whole ? (time != 0 ? time : kMostSteps) : spec_.length;
   window.count = walk_on(most, window);
   if (spec_.whole) {
-    const bool end = window.rows[static_cast<std::size_t>(window.times.back())].has(row_flag::kEnded);
+    const bool end =
+        window.rows[static_cast<std::size_t>(window.times.back())].has(row_flag::kEnded);
     return end && window.rows[window.after].has(row_flag::kFinal);
   }
   if (spec_.pad) return true;
@@ -354,9 +355,9 @@ void View::copy(const Window& window, const ViewBatch& batch, std::size_t at) co
         break;
       case Role::kDiscount:
         store(output, at,
-              window.terminated ? 0.0F
-                                : static_cast<float>(std::pow(
-                                      spec_.gamma, static_cast<double>(window.count))));
+              window.terminated
+                  ? 0.0F
+                  : static_cast<float>(std::pow(spec_.gamma, static_cast<double>(window.count))));
         break;
       case Role::kPath:
         copy_path(output, window, at);
@@ -389,9 +390,9 @@ void View::copy(const Window& window, const ViewBatch& batch, std::size_t at) co
         break;
       case Role::kIds:
         each_step([&](std::int32_t row) {
-          return row < 0 ? std::int64_t{-1}
-                         : static_cast<std::int64_t>(
-                               window.rows[static_cast<std::size_t>(row)].id());
+          return row < 0
+                     ? std::int64_t{-1}
+                     : static_cast<std::int64_t>(window.rows[static_cast<std::size_t>(row)].id());
         });
         break;
     }

@@ -54,22 +54,22 @@ struct ViewSpec {
 // What one array of a batch holds. [t] is one cell for each step of the item, [n] for each of the
 // up to n steps of a transition; [s] is a cell for each frame of a stack.
 enum class Role : std::uint32_t {
-  kStart = 0,      // column of the start: [s] where `stacked`
-  kNext = 1,       // column of the row after the last step: [s] where `stacked`
-  kLast = 2,       // column of the last step
-  kReturn = 3,     // discounted sum of the rewards, as the reward's dtype
-  kCount = 4,      // int32: steps taken
-  kDiscount = 5,   // float32: gamma^k, 0 where terminated
-  kPath = 6,       // column of the rows after each step: [n]; zero beyond the last
-  kGoal = 7,       // column of the row chosen as the goal, else of the row after the last step
-  kRelabelled = 8, // uint8: a goal was chosen
-  kStep = 9,       // column of each step: [t], or [t][s]; zero where there is none
-  kStepNext = 10,  // column of the row after each step: [t], or [t][s]
-  kMask = 11,      // uint8 [t]: there is a step
-  kFirst = 12,     // uint8 [t]: it is the first of its episode
-  kNextMask = 13,  // uint8 [t]: there is a row after the step
-  kIds = 14,       // int64 [t]: row ids, -1 where there is none
-  kLength = 15,    // int32: steps of the item from the start on
+  kStart = 0,       // column of the start: [s] where `stacked`
+  kNext = 1,        // column of the row after the last step: [s] where `stacked`
+  kLast = 2,        // column of the last step
+  kReturn = 3,      // discounted sum of the rewards, as the reward's dtype
+  kCount = 4,       // int32: steps taken
+  kDiscount = 5,    // float32: gamma^k, 0 where terminated
+  kPath = 6,        // column of the rows after each step: [n]; zero beyond the last
+  kGoal = 7,        // column of the row chosen as the goal, else of the row after the last step
+  kRelabelled = 8,  // uint8: a goal was chosen
+  kStep = 9,        // column of each step: [t], or [t][s]; zero where there is none
+  kStepNext = 10,   // column of the row after each step: [t], or [t][s]
+  kMask = 11,       // uint8 [t]: there is a step
+  kFirst = 12,      // uint8 [t]: it is the first of its episode
+  kNextMask = 13,   // uint8 [t]: there is a row after the step
+  kIds = 14,        // int64 [t]: row ids, -1 where there is none
+  kLength = 15,     // int32: steps of the item from the start on
 };
 
 struct Output {

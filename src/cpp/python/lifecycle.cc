@@ -20,9 +20,8 @@ namespace replay_buffer::python {
 namespace {
 
 // name, dtype, shape (0: any length), limit, codec, ratio, expected, padded
-using ColumnArgument =
-    std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t,
-               std::uint16_t, double, std::uint32_t, bool>;
+using ColumnArgument = std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>,
+                                  std::uint64_t, std::uint16_t, double, std::uint32_t, bool>;
 
 Schema to_schema(const std::vector<ColumnArgument>& columns) {
   Schema schema;

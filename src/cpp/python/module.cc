@@ -228,7 +228,8 @@ nb::object compression_state(const Handle& handle, const Counters& c) {
   nb::dict d;
   d["bytes_in"] = in;
   d["bytes_kept"] = kept;
-  d["ratio"] = kept == 0 ? nb::none() : nb::cast(static_cast<double>(in) / static_cast<double>(kept));
+  d["ratio"] =
+      kept == 0 ? nb::none() : nb::cast(static_cast<double>(in) / static_cast<double>(kept));
   return d;
 }
 

@@ -132,8 +132,8 @@ bool RaggedOutput::put_column(const ColumnType& type, const Pieces& pieces, cons
       const MaybeRelease released(sum > kReleaseBytes);
       fill_values(pieces, data_of(values));
     }
-    const bool made = give(pair, names.values, values) &&
-                      give(pair, names.offsets, new_offsets(type, pieces));
+    const bool made =
+        give(pair, names.values, values) && give(pair, names.offsets, new_offsets(type, pieces));
     if (made) return give(batch, field.key, pair);
     Py_DECREF(pair);
     return false;

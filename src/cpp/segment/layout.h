@@ -58,9 +58,10 @@ constexpr bool row_committed(std::uint64_t word) {
 // What a row is in its stream. A writer's first row is a kFirst in every storage; the others are
 // for steps.
 namespace row_flag {
-inline constexpr std::uint64_t kFirst = 1;       // it begins an episode: what came before is another
-inline constexpr std::uint64_t kFinal = 2;       // no step: the observation after an episode's last
-inline constexpr std::uint64_t kTerminated = 4;  // a step that ended its episode, in one of two ways
+inline constexpr std::uint64_t kFirst = 1;  // it begins an episode: what came before is another
+inline constexpr std::uint64_t kFinal = 2;  // no step: the observation after an episode's last
+inline constexpr std::uint64_t kTerminated =
+    4;  // a step that ended its episode, in one of two ways
 inline constexpr std::uint64_t kTruncated = 8;
 inline constexpr std::uint64_t kEnded = kTerminated | kTruncated;
 }  // namespace row_flag
@@ -123,8 +124,8 @@ struct BlockWord {
 // their writer filled before and after it, as distances in claims (sequence numbers); 0 is none.
 struct alignas(kLine) Block {
   struct Lap {
-    std::atomic<std::uint64_t> back;   // lap : 32 | claims back : 32
-    std::atomic<std::uint64_t> on;     // lap : 32 | claims on : 32
+    std::atomic<std::uint64_t> back;  // lap : 32 | claims back : 32
+    std::atomic<std::uint64_t> on;    // lap : 32 | claims on : 32
     // lap : 32 | of that lap, kFifo: draws given out; else: rows after which the writer went on to
     // the next block because the arena was full, 0: it was not : 32
     std::atomic<std::uint64_t> taken;
@@ -184,13 +185,13 @@ struct Settings {
   std::uint64_t seed;
   std::uint32_t column_count;
   std::uint32_t durable;
-  std::uint64_t min_size;       // rate limiter: rows before the first draw
-  double samples_per_insert;    // 0: no limit
-  double tolerance;             // how far the two may drift apart, in rows drawn
-  std::uint64_t beta_steps;     // beta goes to beta_end in so many draws; 0: it stays
+  std::uint64_t min_size;     // rate limiter: rows before the first draw
+  double samples_per_insert;  // 0: no limit
+  double tolerance;           // how far the two may drift apart, in rows drawn
+  std::uint64_t beta_steps;   // beta goes to beta_end in so many draws; 0: it stays
   float beta_end;
   std::uint32_t storage;
-  std::uint64_t arena_bytes;    // of each block; 0: there are no arenas
+  std::uint64_t arena_bytes;  // of each block; 0: there are no arenas
   std::uint32_t reserved[6];
 };
 
@@ -262,7 +263,7 @@ struct alignas(kLine) Owner {
   // epoch : 32 | calls under way that change priorities or clear : 32. The epoch grows each time
   // the slot is taken. Calls under way of a dead owner have left something half done.
   std::atomic<std::uint64_t> activity;
-  std::atomic<std::uint32_t> pid;  // 0: nobody
+  std::atomic<std::uint32_t> pid;    // 0: nobody
   std::atomic<std::uint32_t> waits;  // what for, see core/limiter.h
   std::atomic<std::uint64_t> start_time;
   std::atomic<std::uint64_t> pid_namespace;
@@ -287,12 +288,12 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 struct ColumnPlace {
   std::size_t base;
   std::size_t stride;
-  std::size_t bytes;         // of a value; 0 where its length varies
-  bool own_array = false;    // not in the records
-  bool in_arena = false;     // a Cell
+  std::size_t bytes;       // of a value; 0 where its length varies
+  bool own_array = false;  // not in the records
+  bool in_arena = false;   // a Cell
   Codec codec = Codec::kNone;
-  std::uint8_t width = 1;    // of an element
-  std::size_t item = 0;      // bytes of an item, where the length varies
+  std::uint8_t width = 1;  // of an element
+  std::size_t item = 0;    // bytes of an item, where the length varies
 
   bool variable() const { return item != 0; }
 };
