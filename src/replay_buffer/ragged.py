@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import schema
+from .casting import Array, cast, plain_array
 from .errors import SchemaMismatch
 
-if TYPE_CHECKING:
-    from .schema import Array, Column
-
 #: Items of rows one after the other, and where each row begins; one offset more than rows.
-Ragged = tuple["Array", npt.NDArray[np.int64]]
+Ragged = tuple[Array, npt.NDArray[np.int64]]
+#: The shape of an item.
+Shape = tuple[Any, ...]
 
 KEYS = {"values", "offsets"}
 
 
-def as_ragged(path: str, column: Column, value: Any, *, batched: bool) -> Ragged:
+def as_ragged(
+    path: str, shape: Shape, dtype: np.dtype[Any], value: Any, *, batched: bool
+) -> Ragged:
     """The values of a column of any length: of one row, or of a batch of them.
 
     A batch is a sequence of arrays, one for each row, or {"values": ..., "offsets": ...}.
     """
     if not batched:
-        items = _items(path, column, value)
+        items = _items(path, shape, dtype, value)
         return items, np.array([0, len(items)], np.int64)
     if isinstance(value, Mapping):
-        return _given(path, column, value)
+        return _given(path, shape, dtype, value)
     if not isinstance(value, (Sequence, np.ndarray)) or isinstance(value, (str, bytes)):
         raise SchemaMismatch(
             f"column {path!r}: expected a list of arrays or a dict with values and offsets, "
@@ -37,29 +38,29 @@ def as_ragged(path: str, column: Column, value: Any, *, batched: bool) -> Ragged
         )
     if isinstance(value, np.ndarray) and value.ndim == 0:
         raise SchemaMismatch(f"column {path!r}: expected a batch, got shape ()")
-    rows = [_items(f"{path}[{i}]", column, row) for i, row in enumerate(value)]
+    rows = [_items(f"{path}[{i}]", shape, dtype, row) for i, row in enumerate(value)]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return np.concatenate(rows) if rows else _items(path, column, ()), offsets
+    return np.concatenate(rows) if rows else _items(path, shape, dtype, ()), offsets
 
 
-def _items(path: str, column: Column, value: Any) -> Array:
+def _items(path: str, shape: Shape, dtype: np.dtype[Any], value: Any) -> Array:
     """One row's items: an array of the column's dtype with a leading dimension."""
-    array = schema.plain_array(path, value)
+    array = plain_array(path, value)
     if array.shape == (0,):
-        return np.empty((0, *column.shape[1:]), column.dtype)  # type: ignore[arg-type]
-    if array.ndim != len(column.shape) or array.shape[1:] != column.shape[1:]:
-        wanted = str((0, *column.shape[1:])).replace("0", "any", 1)
+        return np.empty((0, *shape), dtype)
+    if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
+        wanted = str((0, *shape)).replace("0", "any", 1)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
-    return np.require(schema.cast(path, column, array), requirements=["C", "A"])
+    return np.require(cast(path, dtype, array), requirements=["C", "A"])
 
 
-def _given(path: str, column: Column, value: Mapping[str, Any]) -> Ragged:
+def _given(path: str, shape: Shape, dtype: np.dtype[Any], value: Mapping[str, Any]) -> Ragged:
     if set(value) != KEYS:
         raise SchemaMismatch(
             f"column {path!r}: expected a dict with values and offsets, got {', '.join(value)}"
         )
-    items = _items(path, column, value["values"])
+    items = _items(path, shape, dtype, value["values"])
     offsets = np.asarray(value["offsets"])
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or offsets.size == 0:
         raise SchemaMismatch(

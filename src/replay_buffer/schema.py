@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import ragged
+from .casting import Array as Array
+from .casting import cast
+from .casting import plain_array as plain_array
 from .errors import Corrupt, InvalidArgument, SchemaMismatch
 
 #: dtype names in the order of DType in include/replay_buffer/schema.h, which counts from 1.
@@ -40,8 +42,6 @@ EXPECTED = 64
 RESERVED = ("indices", "weights", "priority", "timeout")
 
 EMPTY_DICT = "a dict needs at least one column, this one is empty"
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -205,12 +205,7 @@ class Schema:
         for (path, column), value in zip(
             self.columns, _leaves(self.fields, values, ""), strict=True
         ):
-            if column.variable:
-                array = ragged.as_ragged(path, column, value, batched=rows is not None)
-                given = len(array[1]) - 1
-            else:
-                array = as_column(path, column, value, batched=rows is not None)
-                given = array.shape[0]
+            given, array = self._column(path, column, value, batched=rows is not None)
             if lead < 0:
                 lead = given
             elif given != lead:
@@ -219,6 +214,15 @@ class Schema:
                 )
             out.append(array)
         return lead, out
+
+    @staticmethod
+    def _column(path: str, column: Column, value: Any, *, batched: bool) -> tuple[int, Any]:
+        """How many rows were given, and their values as the core takes them."""
+        if column.variable:
+            pair = ragged.as_ragged(path, column.shape[1:], column.dtype, value, batched=batched)
+            return len(pair[1]) - 1, pair
+        array = as_column(path, column, value, batched=batched)
+        return array.shape[0], array
 
 
 def as_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -305,51 +309,18 @@ def _leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
             yield from _leaves(spec, values[name], f"{prefix}{name}/")
 
 
-def plain_array(path: str, value: Any) -> Array:
-    """`value` as an array of numbers."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
-    if np.ma.is_masked(value):
-        raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise SchemaMismatch(
-            f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"
-        )
-    return array
-
-
 def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
     """`value` with a leading dimension and the column's dtype, C-contiguous."""
     array = plain_array(path, value)
     if batched and array.shape == (0,):
-        return np.empty((0, *column.shape), column.dtype)
+        shape: tuple[Any, ...] = (0, *column.shape)
+        return np.empty(shape, column.dtype)
     rows = array.shape[:1] if batched else ()
     if array.shape != rows + column.shape or (batched and array.ndim == 0):
         wanted = str((0, *column.shape)).replace("0", "n", 1) if batched else str(column.shape)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
-    out = np.require(cast(path, column, array), requirements=["C", "A"])
+    out = np.require(cast(path, column.dtype, array), requirements=["C", "A"])
     if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
         bad = out.min() if out.min() < 0 else out.max()
         raise SchemaMismatch(f"column {path!r}: expected 0 to {column.limit - 1}, got {bad}")
     return out if batched else out.reshape((1, *column.shape))
-
-
-def cast(path: str, column: Column, array: Array) -> Array:
-    """Casts only where no value changes its meaning: rounding of floats is all that is allowed."""
-    to = column.dtype
-    if array.dtype == to:
-        return array
-    if to.kind != "f" and array.dtype.kind == "f" and to.kind != "b":
-        raise SchemaMismatch(f"column {path!r}: expected {to}, got {array.dtype}")
-    with np.errstate(all="ignore"):
-        out = array.astype(to)
-        back = out.astype(array.dtype)
-    if to.kind == "f":
-        wrong = np.isinf(out) & np.isfinite(array)
-    else:
-        wrong = (back != array) | ((out < 0) != (array < 0)) if to.kind != "b" else back != array
-    if np.any(wrong):
-        raise SchemaMismatch(f"column {path!r}: {array[wrong].flat[0]} does not fit into {to}")
-    return out
