@@ -47,13 +47,13 @@ inline bool have_codecs() {
 }
 
 // Values of any length, and values that are compressed where this build can: all that varies in
-// size.
+// size. With LZ4: how small Zstd makes a value depends a little on those before it.
 inline Schema varied_schema() {
   const bool can = have_codecs();
   return {{"number", DType::kUInt64, {}},
           {"tokens", DType::kUInt16, {0}, 0, Codec::kNone, 1, 30},
           {"frame", DType::kUInt8, {300}, 0, can ? Codec::kLz4 : Codec::kNone},
-          {"points", DType::kFloat32, {0, 2}, 0, can ? Codec::kZstd : Codec::kNone, 1, 20},
+          {"points", DType::kFloat32, {0, 2}, 0, can ? Codec::kLz4 : Codec::kNone, 1, 20},
           {"done", DType::kBool, {}}};
 }
 
