@@ -328,7 +328,9 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
 
 void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch) {
   const std::size_t row_bytes = ring_.layout().row_bytes;
-  if (row_bytes * picks.size() < kParallelBytes) {
+  const std::size_t effort =
+      ring_.rows.has_arenas() ? 4 : 1;  // to unpack takes longer than to copy
+  if (row_bytes * picks.size() * effort < kParallelBytes) {
     // The first rows are on their way; the next ones follow while these are copied.
     for (std::size_t at = 0; at < picks.size(); at += Rows::kGather) {
       const std::size_t n = std::min(Rows::kGather, picks.size() - at);
@@ -341,7 +343,7 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   // Threads copy what they can; what was being overwritten is drawn again afterwards, in order, so
   // that the batch depends on the generator alone.
   std::vector<std::uint8_t> failed(picks.size(), 0);
-  const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / row_bytes);
+  const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / (row_bytes * effort));
   os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
     const std::size_t end = std::min(picks.size(), (task + 1) * per_task);
     for (std::size_t i = task * per_task; i < end; ++i)
