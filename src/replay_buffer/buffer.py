@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, arguments, sharing, waiting
+from . import _core, arguments, ragged, sharing, waiting
 from .config import BufferConfig, LinearSchedule, not_negative, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .hindsight import HindsightView
@@ -220,6 +220,9 @@ class ReplayBuffer(_core.Buffer):
         everything around them, resident_bytes what is in memory now. Before the columns are settled
         the first two are estimates for float32 observations (None without a shape).
 
+        compression is None, or the bytes that were compressed so far, before (bytes_in) and after
+        (bytes_kept), and their ratio.
+
         limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
         rows added, less the rows drawn) and how many processes wait.
         """
@@ -229,6 +232,7 @@ class ReplayBuffer(_core.Buffer):
         else:
             stats = {"size": 0, "capacity": self.capacity, **self._estimate()}
             stats["limiter"] = self._idle_limiter()
+            stats["compression"] = None
         stats["settled"] = self._settled()
         stats["strategy"] = self._config.strategy
         if stats["raw_bytes"] is not None:
@@ -262,7 +266,9 @@ class ReplayBuffer(_core.Buffer):
             if not gone.any():
                 return batch
         # Writers are so fast that some rows are always overwritten between the two calls.
-        return _where(~gone, batch)
+        assert self._schema is not None
+        kept: Batch = ragged.select(~gone, batch, self._schema.fields)
+        return kept
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
@@ -704,6 +710,11 @@ def check_steps(schema: Schema) -> None:
     for name in MADE_BY_VIEWS:
         if name in schema.fields:
             raise SchemaMismatch(f"column {name!r}: views give that name to what they make")
+    for path, column in schema.columns:
+        if column.variable:
+            raise SchemaMismatch(
+                f"column {path!r}: steps have no values of any length; transitions may"
+            )
 
 
 def _first_item(batch: Batch) -> Batch:
@@ -713,7 +724,3 @@ def _first_item(batch: Batch) -> Batch:
         for name, value in batch.items()
         if name not in ("mask", "is_first", "lengths")
     }
-
-
-def _where(keep: npt.NDArray[np.bool_], batch: Batch) -> Batch:
-    return {k: _where(keep, v) if isinstance(v, dict) else v[keep] for k, v in batch.items()}

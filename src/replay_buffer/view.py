@@ -179,6 +179,11 @@ class View(_core.View):
             raise InvalidArgument(
                 "of transitions a view can make NStep; everything else needs storage='steps'"
             )
+        for path, column in schema.columns:
+            if column.variable:
+                raise InvalidArgument(
+                    f"column {path!r}: views make nothing of values of any length"
+                )
         self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
         self._expected = self._arrays(outputs)
@@ -304,7 +309,7 @@ class View(_core.View):
 def _described(outputs: list[Output]) -> list[tuple[str, int, int, bool, int, list[int]]]:
     """Outputs as the core takes them."""
     return [
-        (name, int(role), column, stacked, DTYPES.index(c.dtype.name) + 1, list(c.shape))
+        (name, int(role), column, stacked, DTYPES.index(c.dtype.name) + 1, list(c.item_shape))
         for name, role, column, stacked, c in outputs
     ]
 

@@ -178,7 +178,7 @@ class StepWriter(_core.Writer):
             if path.split("/")[0] != "obs":
                 finals.append(None)
                 continue
-            whole = np.zeros((self._streams, *column.shape), column.dtype)
+            whole = np.zeros((self._streams, *column.item_shape), column.dtype)
             for stream in np.flatnonzero(ended):
                 value = _final_of(final_obs, path, int(stream), single)
                 whole[stream] = as_column("final_" + path, column, value, batched=False)[0]

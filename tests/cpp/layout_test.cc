@@ -319,7 +319,7 @@ TEST(Layout, RefusesSizesThatOverflow) {
 
 TEST(Layout, AnErrorNamesTheColumn) {
   try {
-    plan(config_of(10), {{"good", DType::kBool, {}}, {"velocity", DType::kFloat32, {0}}});
+    plan(config_of(10), {{"good", DType::kBool, {}}, {"velocity", DType::kFloat32, {2, 0}}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("velocity"), std::string::npos) << error.what();

@@ -92,7 +92,8 @@ class Buffer {
 
   // Adds n rows; see Writer::append.
   void add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
-  // The same unless another thread is adding: then it does nothing and returns false.
+  // The same if it takes no time to speak of. False, with nothing done, when another thread is
+  // adding or values have to be packed.
   bool try_add(std::size_t n, const std::byte* const* columns, const float* raws,
                std::int64_t* ids);
 
@@ -155,7 +156,9 @@ class Buffer {
   void check_writable() const;
   Owner& owner();
   std::atomic<std::uint64_t>& draws() { return writable() ? ring_.counters().draws : own_draws_; }
-  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids,
+              const Packed* packed);
+  const Packed* packed(std::size_t n, const std::byte* const* columns) const;
   REPLAY_ALWAYS_INLINE void prefetch(std::span<const Pick> picks) const {
     for (const Pick& pick : picks) ring_.rows.prefetch(pick.slot);
   }

@@ -52,8 +52,15 @@ View::View(const Ring& ring, const ViewSpec& spec)
   if (spec.reward >= columns || spec.terminated >= columns || spec.truncated >= columns) {
     invalid("a view names a column that is not there");
   }
+  for (const Column& column : ring.layout().schema) {
+    if (!column.variable()) continue;
+    invalid("column '" + column.name + "': a view has no place for values whose length varies");
+  }
   if (spec.reward >= 0) {
     const Column& reward = ring.layout().schema[static_cast<std::size_t>(spec.reward)];
+    if (ring.rows.place(static_cast<std::size_t>(spec.reward)).in_arena) {
+      invalid("a view adds up rewards as they are stored: not compressed");
+    }
     wide_reward_ = reward.dtype == DType::kFloat64;
     scalar_reward_ = (wide_reward_ || reward.dtype == DType::kFloat32) && reward.elements() == 1;
   }

@@ -55,7 +55,8 @@ void View::advance(Run& run) const {
         to = {slot, ring_.rows.word(slot).load(std::memory_order_acquire)};
         if (!row_committed(to.word) || to.id() - row.id() != slot - row.slot || slot == row.slot ||
             to.id() < oldest) {
-          continue;
+          if (!streams_.next(row, to)) continue;  // its writer may have left the block early
+          run.ends[i] = streams_.block_end(to.slot);
         }
       } else {
         if (!streams_.next(row, to)) continue;

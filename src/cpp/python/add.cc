@@ -1,15 +1,35 @@
 // add and add_batch: values that are already what the columns store go straight into the ring.
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 #include "python/sources.h"
 
 namespace replay_buffer::python {
 namespace {
+
+// The values of n rows of a column: an array, or where the length varies {"values", "offsets"}.
+const std::byte* read_batch(PyObject* value, const ColumnType& type, npy_intp& n,
+                            Sources& sources) {
+  if (type.item == 0) return read_values(value, type, n);
+  if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != 2) return nullptr;
+  PyObject* values = PyDict_GetItemWithError(value, names.values);
+  if (values == nullptr) return nullptr;
+  sources.held.add(values);
+  PyObject* offsets = PyDict_GetItemWithError(value, names.offsets);
+  if (offsets == nullptr) return nullptr;
+  sources.held.add(offsets);
+  auto input = std::make_unique<RaggedInput>();
+  if (!input->read(values, offsets, type, n)) return nullptr;
+  sources.ragged.push_back(std::move(input));
+  return sources.ragged.back()->place();
+}
 
 bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
   return kwnames == nullptr && handle.buffer && !handle.steps &&
@@ -18,7 +38,7 @@ bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
 
 void write_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
                 std::int64_t* ids) {
-  const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes;
+  const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes || handle.squeezed;
   if (!large && handle.buffer->try_add(n, sources.columns, raws, ids)) return;
   // A long copy, or another thread is adding: let the other Python threads run.
   const std::shared_ptr<Buffer> keep = handle.buffer;
@@ -89,7 +109,7 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     Sources sources;
     npy_intp n = -1;
     bool good = read_fields(handle, values, sources, [&](PyObject* value, const ColumnType& type) {
-      return read_values(value, type, n);
+      return read_batch(value, type, n, sources);
     });
     std::vector<float> raws;
     good = good && n > 0 && (priority == nullptr || read_priorities(priority, n, raws));

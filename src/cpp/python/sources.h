@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "python/handle.h"
+#include "python/ragged.h"
 
 namespace replay_buffer::python {
 
@@ -13,6 +15,7 @@ namespace replay_buffer::python {
 struct Sources {
   const std::byte* columns[kMaxColumns];
   Held held;
+  std::vector<std::unique_ptr<RaggedInput>> ragged;  // of add_batch
 };
 
 // Finds the bytes of every column of a field; read(value, type) gives those of one, or null. False,

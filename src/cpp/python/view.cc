@@ -171,7 +171,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   Arrays arrays(view.outputs);
   arrays.point(columns);
   batch.outputs = arrays.outputs;
-  if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws)) {
+  if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed)) {
     Py_DECREF(result);
     return nullptr;
   }

@@ -43,7 +43,7 @@ WriterHandle& writer_of(PyObject* self) {
 // Writes the step, without the GIL when it is a large one.
 void write(const WriterHandle& self, const StepBatch& batch) {
   const std::size_t bytes = self.streams * self.buffer->layout().row_bytes;
-  const MaybeRelease released(bytes > kReleaseBytes);
+  const MaybeRelease released(bytes > kReleaseBytes || self.handle().squeezed);
   self.writer->append(batch);
 }
 
