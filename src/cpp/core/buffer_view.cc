@@ -188,8 +188,7 @@ std::vector<Pick> Buffer::weighed_starts(const View& view, std::size_t time) {
 }
 
 std::size_t Buffer::make(const View& view, std::span<const std::int64_t> ids,
-                         const ViewBatch& batch, std::uint8_t* not_made,
-                         std::uint64_t call) const {
+                         const ViewBatch& batch, std::uint8_t* not_made, std::uint64_t call) const {
   const std::uint64_t salt = Random(~ring_.settings().seed, call).next();  // not that of a draw
   std::size_t missing = 0;
   Window window;
