@@ -46,7 +46,7 @@ MEMBERS: dict[type, str] = {
         max_times_sampled min_size samples_per_insert strategy tolerance weighted weights
     """,
     Schema: "arrays columns core_columns fields from_core",
-    Column: "dtype limit shape",
+    Column: "compression dtype expected limit padded ratio shape variable",
     LinearSchedule: "end start steps",
 }
 
@@ -80,7 +80,8 @@ SIGNATURES: dict[Any, str] = {
     BufferConfig: "(capacity, strategy='uniform', alpha=0.6, beta=0.4, epsilon=1e-06, "
     "weights='batch', cer=False, max_times_sampled=1, block_rows=None, min_size=0, "
     "samples_per_insert=None, tolerance=0.0, durable=False)",
-    Column: "(shape=(), dtype='float32', limit=None)",
+    Column: "(shape=(), dtype='float32', limit=None, compression=None, ratio=1.0, expected=None, "
+    "padded=False)",
     Schema: "(fields)",
     LinearSchedule: "(start, end, steps)",
 }
@@ -162,6 +163,7 @@ def test_stats_have_these_keys() -> None:
         "settled",
         "strategy",
         "limiter",
+        "compression",
     }
     assert set(buffer.stats()) == sizes
     buffer.add([0.0] * 3, 1, 0.0, [0.0] * 3, False)
