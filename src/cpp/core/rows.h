@@ -265,7 +265,8 @@ class Rows {
   // Copies the cells of one column, one after the other; a slot of -1 gives zeros. Does not look at
   // words either.
   void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
-    if (places_[column].in_arena) [[unlikely]] return gather_unpacked(column, slots, to);
+    if (places_[column].in_arena) [[unlikely]]
+      return gather_unpacked(column, slots, to);
     switch (places_[column].bytes) {
       case 1:
         return gather_cells<1>(column, slots, to);

@@ -47,6 +47,7 @@ StepWriter::StepWriter(Buffer& buffer, std::size_t streams, Autoreset autoreset,
   observed_.resize(ring_.layout().schema.size(), false);
   streams_.resize(streams);
   marks_.resize(streams);
+  ending_.resize(streams);
 }
 
 StepWriter::~StepWriter() {
@@ -156,6 +157,18 @@ void StepWriter::append(const StepBatch& batch) {
     rejoin();
   check(batch);
   begin_chain();
+  for (std::size_t i = 0; i < streams_.size(); ++i) ending_[i] = streams_[i].ending ? 1 : 0;
+  try {
+    write_step(batch);
+  } catch (...) {
+    // Some rows may be there. What comes now is of another chain, and meant as this call was.
+    writer_.close();
+    for (std::size_t i = 0; i < streams_.size(); ++i) streams_[i].ending = ending_[i] != 0;
+    throw;
+  }
+}
+
+void StepWriter::write_step(const StepBatch& batch) {
   const std::size_t k = streams_.size();
   const bool same_step = autoreset_ == Autoreset::kSameStep;
   std::vector<std::size_t> ended;

@@ -80,6 +80,7 @@ class StepWriter {
   Mark final_mark(std::size_t stream, std::size_t extra, std::size_t extras);
   const std::byte* row_of(const std::byte* values, std::size_t column, std::size_t i,
                           Ragged& ragged) const;
+  void write_step(const StepBatch& batch);
   void write(const StepBatch& batch, std::size_t from, std::size_t end, bool final);
   void finish_episode(const Stream& stream) const;
   double reward_of(const StepBatch& batch, std::size_t stream) const;
@@ -96,6 +97,7 @@ class StepWriter {
   std::uint64_t position_ = 0;  // rows of the chain so far
   std::vector<Stream> streams_;
   std::vector<Mark> marks_;
+  std::vector<std::uint8_t> ending_;  // as it was before a call
 };
 
 }  // namespace replay_buffer
