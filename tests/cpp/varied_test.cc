@@ -314,7 +314,8 @@ TEST(VariedSteps, FrameStacksAndSuccessorsAreThoseOfTheStreamThoughBlocksAreLeft
       batch.rows = kBatch;
       batch.outputs = outputs;
       batch.ids = ids.data();
-      steps.buffer->sample(view, batch, 0);
+      Draw draw(batch.rows);
+      steps.buffer->finish(draw, view, batch, 0);
       for (std::size_t i = 0; i < kBatch; ++i, ++made) {
         std::byte frame[600];
         const std::byte* newest = stacks.data() + (i * 4 + 3) * 600;
