@@ -84,13 +84,18 @@ class Blocks {
   Fill fill(std::size_t block) const {
     return Fill::unpack(fills_[block].load(std::memory_order_acquire));
   }
-  void count(std::size_t block, std::uint32_t written, std::uint32_t committed,
-             std::uint32_t gone = 0) const {
+  void count(std::size_t block, std::uint32_t written, std::uint32_t committed) const {
     const std::uint64_t was = fills_[block].load(std::memory_order_relaxed);
-    // Rows that are gone were counted; where a damaged segment has not, the count stays small.
-    const std::uint64_t now = was + Fill{0, written, committed}.pack();
-    const std::uint64_t less = gone <= Fill::unpack(now).committed ? gone : 0;
-    fills_[block].store(now - less, std::memory_order_release);
+    fills_[block].store(was + Fill{0, written, committed}.pack(), std::memory_order_release);
+  }
+  // The same where rows were taken out: no more than a damaged segment says there were.
+  void count(std::size_t block, std::uint32_t written, std::uint32_t committed,
+             std::uint32_t gone) const {
+    Fill now = fill(block);
+    now.written += written;
+    now.committed += committed;
+    now.committed -= gone < now.committed ? gone : now.committed;
+    set_fill(block, now);
   }
   void set_fill(std::size_t block, Fill fill) const {
     fills_[block].store(fill.pack(), std::memory_order_release);

@@ -49,18 +49,21 @@ std::pair<std::uint32_t, std::uint32_t> Rows::extent(std::size_t slot) const {
   return {first.offset, std::max(first.offset, last.offset + last.bytes())};
 }
 
-// The cells come last: whoever is killed before has changed nothing that a row refers to.
-void Rows::write_arena(std::size_t slot, const ArenaRoom& room) const {
+void Rows::write_varied(std::size_t slot, const std::byte* const* columns, std::size_t at,
+                        const ArenaRoom& room) const {
+  for (std::size_t c = 0; c < columns_; ++c) {
+    if (!places_[c].in_arena) write_cell(c, slot, columns, at);
+  }
   std::byte* arena = arena_of(slot);
-  std::uint32_t at = room.offset;
+  std::uint32_t offset = room.offset;
   for (std::size_t k = 0; k < arena_columns_.size(); ++k) {
     const Packed::Value& value = room.values[k];
-    const Cell cell{at, value.size};
-    if (cell.bytes() != 0) copy_shared(arena + at, value.from, cell.bytes());
+    const Cell cell{offset, value.size};
+    if (cell.bytes() != 0) copy_shared(arena + offset, value.from, cell.bytes());
     REPLAY_CRASH_POINT("row.arena");
     copy_shared(this->cell(arena_columns_[k], slot), &cell, sizeof(cell));
     REPLAY_CRASH_POINT("row.placed");
-    at += cell.bytes();
+    offset += cell.bytes();
   }
 }
 

@@ -173,19 +173,11 @@ class Rows {
     if (has_links()) {
       copy_shared(base_ + link_.base + slot * link_.stride, &mark.link, sizeof(Link));
     }
-    for (std::size_t c = 0; c < columns_; ++c) {
-      const std::size_t n = places_[c].bytes;
-      if (places_[c].in_arena) [[unlikely]]
-        continue;
-      if (columns[c] != nullptr) [[likely]] {
-        copy_shared(cell(c, slot), columns[c] + at * n, n);
-      } else {
-        clear_shared(cell(c, slot), n);
-      }
-      REPLAY_CRASH_POINT("row.cell");
+    if (!has_arenas()) [[likely]] {
+      for (std::size_t c = 0; c < columns_; ++c) write_cell(c, slot, columns, at);
+    } else {
+      write_varied(slot, columns, at, room);
     }
-    if (has_arenas()) [[unlikely]]
-      write_arena(slot, room);
     const std::uint64_t word = row_word(id, RowState::kCommitted, mark.flags);
     if (checks_ != nullptr) checks_[slot].store(check(slot, word), std::memory_order_relaxed);
     REPLAY_CRASH_POINT("row.copied");
@@ -319,7 +311,18 @@ class Rows {
     if (cell.offset > arena_bytes_ || cell.bytes() > arena_bytes_ - cell.offset) return {0, 0};
     return cell;
   }
-  void write_arena(std::size_t slot, const ArenaRoom& room) const;
+  REPLAY_ALWAYS_INLINE void write_cell(std::size_t c, std::size_t slot,
+                                       const std::byte* const* columns, std::size_t at) const {
+    const std::size_t n = places_[c].bytes;
+    if (columns[c] != nullptr) [[likely]] {
+      copy_shared(cell(c, slot), columns[c] + at * n, n);
+    } else {
+      clear_shared(cell(c, slot), n);
+    }
+    REPLAY_CRASH_POINT("row.cell");
+  }
+  void write_varied(std::size_t slot, const std::byte* const* columns, std::size_t at,
+                    const ArenaRoom& room) const;
   void unpack_cell(std::size_t column, std::size_t slot, std::byte* to) const;
   void unpack_piece(std::size_t column, std::size_t slot, Pieces& pieces, std::size_t at) const;
   void gather_arena(const std::uint64_t* slots, std::size_t n, std::size_t column, std::byte* to,

@@ -8,30 +8,36 @@ namespace replay_buffer {
 
 void Writer::append(std::size_t n, const std::byte* const* columns, const float* raws,
                     std::int64_t* ids, const Mark* marks, const Packed* packed) {
-  if (ring_.rows.has_arenas() && packed == nullptr) [[unlikely]] {
-    static thread_local Packed own;
-    own.pack(ring_.layout(), n, columns);
-    packed = &own;
+  if (ring_.rows.has_arenas()) [[unlikely]] {
+    Packed own;
+    if (packed == nullptr) own.pack(ring_.layout(), n, columns);
+    append_packed(n, columns, raws, ids, marks, packed != nullptr ? *packed : own);
+    return;
   }
   for (std::size_t done = 0; done < n;) {
     begin();
-    std::size_t run = std::min(n - done, claim_.rows - cursor_);
-    bool full = run == claim_.rows - cursor_;
-    if (packed != nullptr) [[unlikely]] {
-      const std::size_t fit = fitting(run, done, *packed);
-      full |= fit < run;
-      run = fit;
-    }
-    if (run != 0) write_run(run, columns, done, raws, ids, marks, packed);
+    const std::size_t run = std::min(n - done, claim_.rows - cursor_);
+    write_run<false>(run, columns, done, raws, ids, marks, nullptr);
     done += run;
-    if (!full) continue;
+    if (cursor_ == claim_.rows) seal();  // nobody has to go around a block that is full
+  }
+}
+
+void Writer::append_packed(std::size_t n, const std::byte* const* columns, const float* raws,
+                           std::int64_t* ids, const Mark* marks, const Packed& packed) {
+  for (std::size_t done = 0; done < n;) {
+    begin();
+    const std::size_t most = std::min(n - done, claim_.rows - cursor_);
+    const std::size_t run = fitting(most, done, packed);
+    if (run != 0) write_run<true>(run, columns, done, raws, ids, marks, &packed);
+    done += run;
+    if (run == most && cursor_ < claim_.rows) continue;
     if (cursor_ < claim_.rows) ring_.blocks.leave(claim_, static_cast<std::uint32_t>(cursor_));
-    seal();  // nobody has to go around a block that is full
+    seal();
   }
-  if (packed != nullptr && packed->bytes_in() != 0) [[unlikely]] {
-    ring_.counters().bytes_in.fetch_add(packed->bytes_in(), std::memory_order_relaxed);
-    ring_.counters().bytes_kept.fetch_add(packed->bytes_kept(), std::memory_order_relaxed);
-  }
+  if (packed.bytes_in() == 0) return;
+  ring_.counters().bytes_in.fetch_add(packed.bytes_in(), std::memory_order_relaxed);
+  ring_.counters().bytes_kept.fetch_add(packed.bytes_kept(), std::memory_order_relaxed);
 }
 
 // How many of n rows the block's arena has room for.
@@ -67,6 +73,7 @@ void Writer::begin() {
 }
 
 // Rows [from, from + n) of the input, all into the open block.
+template <bool kPacked>
 void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
                        const float* raws, std::int64_t* ids, const Mark* marks,
                        const Packed* packed) {
@@ -81,7 +88,7 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
     const Mark mark = marks != nullptr ? marks[from + i] : Mark{first_ ? row_flag::kFirst : 0, {}};
     first_ = false;
     ArenaRoom room;
-    if (packed != nullptr) [[unlikely]] {
+    if constexpr (kPacked) {
       gone += make_room(cursor_ + i, packed->bytes(from + i));
       room = {packed->values(from + i), used_};
       used_ += packed->bytes(from + i);
@@ -97,7 +104,11 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   }
   cursor_ += n;
   REPLAY_CRASH_POINT("row.weighed");
-  ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh, gone);
+  if constexpr (kPacked) {
+    ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh, gone);
+  } else {
+    ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
+  }
   // Writers of steps share their owner's line; the writer of add() is alone in it.
   std::atomic<std::uint64_t>& added = ring_.segment->owners()[me_.owner].rows_added;
   if (marks != nullptr) {

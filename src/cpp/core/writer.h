@@ -53,8 +53,11 @@ class Writer {
   void claim();
   void seal();
   void forget_older_laps();
+  template <bool kPacked>
   void write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
                  const float* raws, std::int64_t* ids, const Mark* marks, const Packed* packed);
+  void append_packed(std::size_t n, const std::byte* const* columns, const float* raws,
+                     std::int64_t* ids, const Mark* marks, const Packed& packed);
   std::size_t fitting(std::size_t n, std::size_t from, const Packed& packed) const;
   std::uint32_t make_room(std::size_t row, std::uint32_t bytes);
 

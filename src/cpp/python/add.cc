@@ -14,9 +14,11 @@
 namespace replay_buffer::python {
 namespace {
 
+using RaggedInputs = std::vector<std::unique_ptr<RaggedInput>>;
+
 // The values of n rows of a column: an array, or where the length varies {"values", "offsets"}.
-const std::byte* read_batch(PyObject* value, const ColumnType& type, npy_intp& n,
-                            Sources& sources) {
+const std::byte* read_batch(PyObject* value, const ColumnType& type, npy_intp& n, Sources& sources,
+                            RaggedInputs& ragged) {
   if (type.item == 0) return read_values(value, type, n);
   if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != 2) return nullptr;
   PyObject* values = PyDict_GetItemWithError(value, names.values);
@@ -27,8 +29,8 @@ const std::byte* read_batch(PyObject* value, const ColumnType& type, npy_intp& n
   sources.held.add(offsets);
   auto input = std::make_unique<RaggedInput>();
   if (!input->read(values, offsets, type, n)) return nullptr;
-  sources.ragged.push_back(std::move(input));
-  return sources.ragged.back()->place();
+  ragged.push_back(std::move(input));
+  return ragged.back()->place();
 }
 
 bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
@@ -107,9 +109,10 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (!handle.steps && values_by_field(handle, args, nargs, kwnames, values, options)) {
     PyObject* const priority = options.priority;
     Sources sources;
+    RaggedInputs ragged;
     npy_intp n = -1;
     bool good = read_fields(handle, values, sources, [&](PyObject* value, const ColumnType& type) {
-      return read_batch(value, type, n, sources);
+      return read_batch(value, type, n, sources, ragged);
     });
     std::vector<float> raws;
     good = good && n > 0 && (priority == nullptr || read_priorities(priority, n, raws));

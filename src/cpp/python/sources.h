@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "python/handle.h"
-#include "python/ragged.h"
 
 namespace replay_buffer::python {
 
@@ -15,7 +13,6 @@ namespace replay_buffer::python {
 struct Sources {
   const std::byte* columns[kMaxColumns];
   Held held;
-  std::vector<std::unique_ptr<RaggedInput>> ragged;  // of add_batch
 };
 
 // Finds the bytes of every column of a field; read(value, type) gives those of one, or null. False,
