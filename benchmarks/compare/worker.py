@@ -53,6 +53,8 @@ def main() -> None:
         adapter = importlib.import_module(f"peers.{peer}")
         if lacks := missing(adapter.CAN, workload):
             raise UnsupportedError(f"no {', '.join(lacks)}")
+        if "views" in workload.options and not peer.startswith("floor"):
+            adapter = importlib.import_module(f"views.{peer}")
         buffer = adapter.make(workload)
     except UnsupportedError as lack:
         print(json.dumps({"lacks": str(lack)}), file=replies)

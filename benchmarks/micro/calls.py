@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 from benchmarks.compare.timing import Call, Fresh
@@ -27,20 +27,9 @@ from benchmarks.micro._measure import (
 )
 from benchmarks.micro._memory import overheads
 from benchmarks.micro._rows import full_buffer, one_row, priorities, workload
+from benchmarks.micro._targets import Target, show, verdicts
 
 from replay_buffer import ReplayBuffer
-
-Best = Callable[[str], float]
-
-
-@dataclass(frozen=True)
-class Target:
-    """The most a cell's best may be, in microseconds, and how that is said."""
-
-    cell: str
-    text: str
-    limit: Callable[[Best], float]
-
 
 TARGETS = (
     Target("add", "6 x empty call", lambda best: 6 * best("empty call")),
@@ -158,43 +147,11 @@ def measure_all(quick: bool) -> Times:
             gather.close()
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What a target came to in this run."""
-
-    limit: float
-    text: str
-    holds: bool
-
-
-def verdicts(times: Times) -> dict[str, Verdict]:
-    """For each target whose cell and floors were measured: the limit, and whether it holds."""
-    found = {}
-    for target in TARGETS:
-        try:
-            limit = target.limit(lambda name: times[name]["best"])
-            found[target.cell] = Verdict(limit, target.text, times[target.cell]["best"] <= limit)
-        except KeyError as missing:
-            print(f"{target.cell}: no verdict, {missing} was not measured")
-    return found
-
-
-def show(times: Times, found: dict[str, Verdict]) -> None:
-    """The table."""
-    print(f"{'microseconds a call':50} {'best':>9} {'median':>9} {'at most':>9}")
-    for name, taken in times.items():
-        line = f"{name:50} {taken['best']:9.3f} {taken['median']:9.3f}"
-        if verdict := found.get(name):
-            word = "pass" if verdict.holds else "MISS"
-            line += f" {verdict.limit:9.3f}  {word}  ({verdict.text})"
-        print(line)
-
-
 def main() -> None:
     """Measure, show, write."""
     quick = quick_asked("Times calls from Python against targets and floors.")
     times = measure_all(quick)
-    found = verdicts(times)
+    found = verdicts(times, TARGETS)
     show(times, found)
     memory = overheads()
     print("\nmemory beyond the rows themselves")

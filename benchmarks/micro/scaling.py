@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.compare.timing import Call, Fresh
 from benchmarks.compare.workload import Workload
 from benchmarks.micro._measure import (
     OUT,
     QUICK,
-    ROOT,
     Cell,
     Pace,
     Times,
@@ -27,6 +25,7 @@ from benchmarks.micro._measure import (
     start_gather,
     write,
 )
+from benchmarks.micro._plot import Series, draw
 from benchmarks.micro._rows import Strategy, empty_buffer, fill, one_row, priorities, workload
 
 from replay_buffer import ReplayBuffer
@@ -34,7 +33,6 @@ from replay_buffer import ReplayBuffer
 SIZES = [10**n for n in range(3, 9)]
 QUICK_SIZES = SIZES[:3]
 PACE = Pace(0.0015, 20, 15)
-Series = dict[int, Times]
 
 
 def cells(buffer: ReplayBuffer, rows: Workload) -> Iterator[tuple[str, Cell]]:
@@ -89,35 +87,6 @@ def show(strategy: str, series: Series) -> None:
         print(f"{size:>15,} rows      " + "".join(numbers), flush=True)
 
 
-def draw(strategy: str, series: Series, path: Path) -> None:
-    """A line for each call, over the rows."""
-    try:
-        import matplotlib
-    except ImportError:
-        print(f"no {path.name}: matplotlib is not installed")
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    for name in dict.fromkeys(name for times in series.values() for name in times):
-        sizes = [size for size in series if name in series[size]]
-        best = [series[size][name]["best"] for size in sizes]
-        style = "--" if name.startswith("gather") else "-"
-        label = f"floor: {name}" if style == "--" else name
-        axis.plot(sizes, best, style, marker="o", label=label)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("rows, 4 float32 an observation")
-    axis.set_ylabel("µs a call (best)")
-    axis.set_title(f"Cost of calls from Python, {strategy}")
-    axis.grid(alpha=0.3)
-    figure.legend(loc="outside right upper")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    print(f"written to {path.relative_to(ROOT)}")
-
-
 def main() -> None:
     """Both strategies, all sizes."""
     quick = quick_asked("Times calls on buffers from a thousand rows to a hundred million.")
@@ -131,7 +100,11 @@ def main() -> None:
             if times := one_size(strategy, size, pace):
                 series[size] = times
         show(strategy, series)
-        draw(strategy, series, OUT / f"scaling_{strategy}.png")
+        draw(
+            f"Cost of calls from Python, {strategy}, 4 float32 an observation",
+            series,
+            OUT / f"scaling_{strategy}.png",
+        )
         results[strategy] = series
     write("scaling", results)
 

@@ -11,7 +11,7 @@ from workload import Workload
 
 TITLE = "cpprb 11.0.0"
 INSTALL = (("cpprb==11.0.0",),)
-CAN = frozenset({"prioritized"})
+CAN = frozenset({"prioritized", "views"})
 
 
 class Buffer:

@@ -13,7 +13,7 @@ from workload import Workload
 
 TITLE = "Flashbax 0.1.3"
 INSTALL = (("flashbax==0.1.3",),)
-CAN = frozenset({"prioritized"})
+CAN = frozenset({"prioritized", "views"})
 NOTE = "Each call is waited for; actions are int32; prioritized draws bring no weights."
 KEYS = 4096
 

@@ -1,4 +1,4 @@
-"""The floors of the interpreter: an empty builtin call, fresh output arrays, `np.take`.
+"""The floors of the interpreter: an empty call, fresh arrays, `np.take` of rows and of runs.
 
 Which of them are timed follows from the floors that the workload's cells name.
 """
@@ -14,8 +14,13 @@ from workload import Cell, Workload
 
 TITLE = "floor, Python"
 INSTALL: tuple[tuple[str, ...], ...] = ()
-CAN = frozenset({"prioritized"})
-METHODS = {"empty call": "empty_call", "six arrays of": "six_arrays", "np.take": "take"}
+CAN = frozenset({"prioritized", "views"})
+METHODS = {
+    "empty call": "empty_call",
+    "six arrays of": "six_arrays",
+    "np.take": "take",
+    "runs of 80:": "runs",
+}
 
 
 class Floor:
@@ -32,7 +37,8 @@ class Floor:
         self._random = np.random.default_rng(0)
         self._obs: list[np.ndarray] = []
         if any(cell.method == "take" for cell in self.cells):
-            shape = (workload.capacity, *workload.obs_shape)
+            stack = workload.options.get("views", {}).get("stack")
+            shape = (workload.capacity, *workload.obs_shape, *([stack] if stack else []))
             self._obs = [np.ones(shape, workload.obs_dtype) for _ in range(2)]
 
     def empty_call(self) -> Call:
@@ -67,6 +73,22 @@ class Floor:
             return take(first, ids, 0), take(second, ids, 0)
 
         return Call(both, (Fresh(itertools.cycle(batches).__next__),))
+
+    def runs(self, n: int) -> Call:
+        """`np.take` of whole runs of steps out of each column."""
+        length = self._workload.options["views"]["length"]
+        rows = self._workload.capacity // length * length
+        columns = self._workload.rows(rows)
+        columns["truncated"] = columns["done"].copy()
+        del columns["next_obs"]
+        named = {k: c.reshape(-1, length, *c.shape[1:]) for k, c in columns.items()}
+        batches = self._random.integers(0, rows // length, (4096, n))
+        take = np.take
+
+        def every(ids: np.ndarray) -> dict[str, np.ndarray]:
+            return {name: take(column, ids, 0) for name, column in named.items()}
+
+        return Call(every, (Fresh(itertools.cycle(batches).__next__),))
 
 
 def make(workload: Workload) -> Floor:

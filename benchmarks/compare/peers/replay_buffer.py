@@ -14,7 +14,7 @@ from workload import ACTIONS, Workload
 TITLE = "replay_buffer"
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL = ((str(ROOT),),)
-CAN = frozenset({"prioritized"})
+CAN = frozenset({"prioritized", "views"})
 
 
 def steps() -> tuple[tuple[str, ...], ...]:

@@ -12,7 +12,7 @@ from workload import UnsupportedError, Workload
 
 TITLE = "rlox 1.2.0"
 INSTALL = (("torch==2.13.0",), ("rlox==1.2.0",))
-CAN = frozenset({"prioritized"})
+CAN = frozenset({"prioritized", "views"})
 NOTE = "`sample` takes a seed; every call gets another one, or it would draw the same rows again."
 
 

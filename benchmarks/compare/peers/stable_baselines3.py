@@ -11,7 +11,7 @@ from workload import ACTIONS, Workload
 
 TITLE = "Stable-Baselines3 2.9.2"
 INSTALL = (("torch==2.13.0",), ("stable-baselines3==2.9.2",))
-CAN: frozenset[str] = frozenset()
+CAN = frozenset({"views"})
 NOTE = (
     "Batches are added as one step of 64 environments, to a second buffer of at most 128 MiB. "
     + torch_threads.NOTE

@@ -11,7 +11,7 @@ from workload import Workload
 
 TITLE = "Tianshou 2.0.1"
 INSTALL = (("torch==2.13.0",), ("tianshou==2.0.1",))
-CAN = frozenset({"prioritized"})
+CAN = frozenset({"prioritized", "views"})
 NOTE = (
     "`add` takes a `Batch`, made for each call. Batches are added as one step of 64 environments, "
     "to a second, smaller buffer."

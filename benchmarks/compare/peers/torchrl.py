@@ -12,7 +12,7 @@ from workload import Workload
 
 TITLE = "TorchRL 0.14.1"
 INSTALL = (("torch==2.13.0",), ("torchrl==0.14.1",))
-CAN = frozenset({"prioritized"})
+CAN = frozenset({"prioritized", "views"})
 NOTE = "Adds a ready `TensorDict`; making it from arrays is not counted. " + torch_threads.NOTE
 
 
