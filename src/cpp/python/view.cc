@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -85,7 +86,9 @@ void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
   for (const auto& [name, role, column, stacked, dtype, shape] : outputs) {
     Column described{name, static_cast<DType>(dtype), shape, 0};
     const auto kind = static_cast<Role>(role);
-    if (timed(kind)) described.shape.insert(described.shape.begin(), time);
+    // Where the time is not known yet, make() is told it.
+    if (timed(kind))
+      described.shape.insert(described.shape.begin(), std::max<std::size_t>(1, time));
     schema.push_back(described);
     self.types.push_back(column_type(described));
     self.outputs.push_back({kind, column, stacked, nullptr});
