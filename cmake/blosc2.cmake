@@ -23,3 +23,12 @@ install(
   DESTINATION ${CMAKE_INSTALL_LIBDIR}
   RENAME libreplay_blosc2.a
   COMPONENT cpp)
+# Its licence goes where the library goes.
+file(GLOB blosc2_licence ${blosc2_dir}/../blosc2-*.dist-info/licenses/LICENSE.txt)
+if(blosc2_licence)
+  install(
+    FILES ${blosc2_licence}
+    DESTINATION replay_buffer/licenses
+    RENAME blosc2.txt
+    COMPONENT python)
+endif()

@@ -710,17 +710,16 @@ def check_steps(schema: Schema) -> None:
     for name in MADE_BY_VIEWS:
         if name in schema.fields:
             raise SchemaMismatch(f"column {name!r}: views give that name to what they make")
-    for path, column in schema.columns:
-        if column.variable:
-            raise SchemaMismatch(
-                f"column {path!r}: steps have no values of any length; transitions may"
-            )
 
 
 def _first_item(batch: Batch) -> Batch:
     """A batch of one item without its leading dimension, and without what is the same in all."""
     return {
-        name: _first_item(value) if isinstance(value, dict) else value[0]
+        name: value
+        if ragged.held(value)
+        else _first_item(value)
+        if isinstance(value, dict)
+        else value[0]
         for name, value in batch.items()
         if name not in ("mask", "is_first", "lengths")
     }

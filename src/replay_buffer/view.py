@@ -179,11 +179,6 @@ class View(_core.View):
             raise InvalidArgument(
                 "of transitions a view can make NStep; everything else needs storage='steps'"
             )
-        for path, column in schema.columns:
-            if column.variable:
-                raise InvalidArgument(
-                    f"column {path!r}: views make nothing of values of any length"
-                )
         self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
         self._expected = self._arrays(outputs)
@@ -266,6 +261,8 @@ class View(_core.View):
         chosen = self._stack.columns
         if self._stack.n == 1 or not (chosen is None or path in chosen):
             return False, column
+        if column.variable:
+            raise InvalidArgument(f"column {path!r}: frames of any length cannot be stacked")
         if len(column.shape) > 6:
             raise InvalidArgument(f"column {path!r} has too many dimensions to be stacked")
         return True, Column((self._stack.n, *column.shape), column.dtype)
@@ -276,7 +273,7 @@ class View(_core.View):
         for name, role, _, _, column in outputs:
             timed = Role.STEP <= role <= Role.IDS
             shape = (max(1, self._time()), *column.shape) if timed else column.shape
-            _put(tree, name, Column(shape, column.dtype))
+            _put(tree, name, column if column.variable else Column(shape, column.dtype))
         tree["indices"] = Column((), "int64")
         if self._buffer.config.weighted:
             tree["weights"] = Column((), "float32")

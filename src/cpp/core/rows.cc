@@ -114,4 +114,26 @@ void Rows::gather_arena(const std::uint64_t* slots, std::size_t n, std::size_t c
   }
 }
 
+void Rows::gather_unpacked(std::size_t column, std::span<const std::int64_t> slots,
+                           std::byte* array, std::size_t at) const {
+  const std::size_t bytes = places_[column].bytes;
+  const bool variable = places_[column].variable();
+  for (const std::int64_t slot : slots) {
+    const auto there = static_cast<std::size_t>(slot);
+    if (variable) {
+      auto& pieces = *reinterpret_cast<Pieces*>(array);
+      if (slot >= 0) {
+        unpack_piece(column, there, pieces, at);
+      } else {
+        pieces.room(at, 0);
+      }
+    } else if (slot >= 0) {
+      unpack_cell(column, there, array + at * bytes);
+    } else {
+      std::memset(array + at * bytes, 0, bytes);
+    }
+    ++at;
+  }
+}
+
 }  // namespace replay_buffer

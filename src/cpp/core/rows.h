@@ -254,11 +254,13 @@ class Rows {
     }
   }
 
-  // Copies the cells of one column, one after the other; a slot of -1 gives zeros. Does not look at
-  // words either.
-  void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
+  // Copies the cells of one column to places of an array from `at` on (or of a Pieces, where their
+  // length varies); a slot of -1 gives zeros. Does not look at words either.
+  void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+                     std::size_t at) const {
+    std::byte* to = array + at * places_[column].bytes;
     if (places_[column].in_arena) [[unlikely]]
-      return gather_unpacked(column, slots, to);
+      return gather_unpacked(column, slots, array, at);
     switch (places_[column].bytes) {
       case 1:
         return gather_cells<1>(column, slots, to);
@@ -288,19 +290,8 @@ class Rows {
       to += bytes;
     }
   }
-  void gather_unpacked(std::size_t column, std::span<const std::int64_t> slots,
-                       std::byte* to) const {
-    const std::size_t bytes = places_[column].bytes;
-    for (const std::int64_t slot : slots) {
-      if (slot >= 0) {
-        unpack_cell(column, static_cast<std::size_t>(slot), to);
-      } else {
-        std::memset(to, 0, bytes);
-      }
-      to += bytes;
-    }
-  }
-
+  void gather_unpacked(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+                       std::size_t at) const;
   std::byte* arena_of(std::size_t slot) const {
     return arenas_ + slot / block_rows_ * arena_bytes_;
   }

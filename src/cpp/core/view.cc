@@ -52,10 +52,6 @@ View::View(const Ring& ring, const ViewSpec& spec)
   if (spec.reward >= columns || spec.terminated >= columns || spec.truncated >= columns) {
     invalid("a view names a column that is not there");
   }
-  for (const Column& column : ring.layout().schema) {
-    if (!column.variable()) continue;
-    invalid("column '" + column.name + "': a view has no place for values whose length varies");
-  }
   if (spec.reward >= 0) {
     const Column& reward = ring.layout().schema[static_cast<std::size_t>(spec.reward)];
     if (ring.rows.place(static_cast<std::size_t>(spec.reward)).in_arena) {
@@ -396,9 +392,7 @@ void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
         listed = &output;
       }
       const auto column = static_cast<std::size_t>(output.column);
-      ring_.rows.gather_column(
-          column, window.slots,
-          output.to + at * cells(output, batch.time) * ring_.rows.bytes(column));
+      ring_.rows.gather_column(column, window.slots, output.to, at * cells(output, batch.time));
     }
   }
 }

@@ -122,7 +122,7 @@ void View::copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) co
   for (const Output& output : batch.outputs) {
     const auto column = static_cast<std::size_t>(output.column < 0 ? 0 : output.column);
     const auto gather = [&](const std::int64_t* slots) {
-      ring_.rows.gather_column(column, {slots, run.n}, output.to + at * ring_.rows.bytes(column));
+      ring_.rows.gather_column(column, {slots, run.n}, output.to, at);
     };
     switch (output.role) {
       case Role::kNext:

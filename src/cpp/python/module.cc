@@ -179,7 +179,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
   std::byte* columns[kMaxColumns];
   if (!new_columns(handle.types, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
   nb::object gone = new_vector(n, NPY_BOOL);
-  const RaggedOutput ragged(handle, n, columns);
+  const RaggedOutput ragged(handle.types, n, columns);
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
     const auto count = static_cast<std::size_t>(n);
@@ -188,7 +188,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
     const MaybeRelease released(count * keep->layout().row_bytes > kReleaseBytes);
     keep->get({wanted, count}, columns, missing);
   }
-  if (!ragged.put(handle, batch.ptr())) throw nb::python_error();
+  if (!ragged.put(handle.types, handle.fields, batch.ptr())) throw nb::python_error();
   return nb::make_tuple(batch, gone);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace replay_buffer::python {
 namespace {
@@ -85,38 +86,42 @@ bool RaggedInput::read(PyObject* values, PyObject* offsets, const ColumnType& ty
   return true;
 }
 
-RaggedOutput::RaggedOutput(const Handle& handle, npy_intp n, std::byte** columns) {
-  if (!handle.ragged) return;
-  pieces_.resize(handle.types.size());
-  for (std::size_t c = 0; c < handle.types.size(); ++c) {
-    const ColumnType& type = handle.types[c];
+RaggedOutput::RaggedOutput(const std::vector<ColumnType>& types, npy_intp n, std::byte** columns,
+                           std::vector<npy_intp> times)
+    : n_(n), times_(std::move(times)) {
+  const bool some = std::any_of(types.begin(), types.end(),
+                                [](const ColumnType& type) { return type.item != 0; });
+  if (!some) return;
+  times_.resize(types.size(), 0);
+  pieces_.resize(types.size());
+  for (std::size_t c = 0; c < types.size(); ++c) {
+    const ColumnType& type = types[c];
     if (type.item == 0) continue;
     const std::size_t room = std::min<std::size_t>(2 * type.expected * type.item, 64 * 1024);
-    pieces_[c] = std::make_unique<Pieces>(static_cast<std::size_t>(n), room);
+    pieces_[c] = std::make_unique<Pieces>(
+        static_cast<std::size_t>(n * std::max<npy_intp>(1, times_[c])), room);
     columns[c] = reinterpret_cast<std::byte*>(pieces_[c].get());
   }
 }
 
-bool RaggedOutput::put(const Handle& handle, PyObject* batch) const {
-  return pieces_.empty() || put_fields(handle, handle.fields, batch);
-}
-
-bool RaggedOutput::put_fields(const Handle& handle, const std::vector<Field>& fields,
-                              PyObject* batch) const {
+bool RaggedOutput::put(const std::vector<ColumnType>& types, const std::vector<Field>& fields,
+                       PyObject* batch) const {
+  if (pieces_.empty()) return true;
   for (const Field& field : fields) {
     if (field.column < 0) {
       PyObject* inner = PyDict_GetItemWithError(batch, field.key);
-      if (inner == nullptr || !put_fields(handle, field.children, inner)) return false;
+      if (inner == nullptr || !put(types, field.children, inner)) return false;
       continue;
     }
     const auto c = static_cast<std::size_t>(field.column);
-    if (pieces_[c] && !put_column(handle.types[c], *pieces_[c], field, batch)) return false;
+    if (pieces_[c] && !put_column(types[c], c, field, batch)) return false;
   }
   return true;
 }
 
-bool RaggedOutput::put_column(const ColumnType& type, const Pieces& pieces, const Field& field,
+bool RaggedOutput::put_column(const ColumnType& type, std::size_t column, const Field& field,
                               PyObject* batch) const {
+  const Pieces& pieces = *pieces_[column];
   const auto n = static_cast<npy_intp>(pieces.rows());
   std::size_t sum = 0;
   std::size_t longest = 0;
@@ -145,8 +150,23 @@ bool RaggedOutput::put_column(const ColumnType& type, const Pieces& pieces, cons
     const MaybeRelease released(longest * type.item * pieces.rows() > kReleaseBytes);
     fill_padded(pieces, longest, type.item, data_of(values), data_of(mask));
   }
-  const bool given = give(batch, field.key, values);
-  return give(batch, field.mask, mask) && given;
+  const bool given = give(batch, field.key, by_time(values, column));
+  return give(batch, field.mask, by_time(mask, column)) && given;
+}
+
+// An array of values one after the other, as [item, time, ...] where items have several.
+PyObject* RaggedOutput::by_time(PyObject* values, std::size_t column) const {
+  if (values == nullptr || times_[column] == 0) return values;
+  auto* array = reinterpret_cast<PyArrayObject*>(values);
+  npy_intp dims[kMaxDimensions + 3];
+  const int n = PyArray_NDIM(array);
+  dims[0] = n_;
+  dims[1] = times_[column];
+  std::copy(PyArray_DIMS(array) + 1, PyArray_DIMS(array) + n, dims + 2);
+  PyArray_Dims shape{dims, n + 1};
+  PyObject* shaped = PyArray_Newshape(array, &shape, NPY_CORDER);
+  Py_DECREF(values);
+  return shaped;
 }
 
 }  // namespace replay_buffer::python

@@ -31,17 +31,23 @@ class RaggedInput {
 // Such values read from n rows, on their way into a batch.
 class RaggedOutput {
  public:
-  // Takes the places of such columns among `columns`.
-  RaggedOutput(const Handle& handle, npy_intp n, std::byte** columns);
+  // Takes the places of such columns among `columns`. Where an item of the batch has several values
+  // of a column, one for each step, `times` says how many; 0, or none said: one, and no dimension for it.
+  RaggedOutput(const std::vector<ColumnType>& types, npy_intp n, std::byte** columns,
+               std::vector<npy_intp> times = {});
 
   // Puts what was read into the batch: values and offsets, or padded with a mask. False with an
   // exception set.
-  bool put(const Handle& handle, PyObject* batch) const;
+  bool put(const std::vector<ColumnType>& types, const std::vector<Field>& fields,
+           PyObject* batch) const;
 
  private:
-  bool put_fields(const Handle& handle, const std::vector<Field>& fields, PyObject* batch) const;
-  bool put_column(const ColumnType& type, const Pieces& pieces, const Field& field,
+  bool put_column(const ColumnType& type, std::size_t column, const Field& field,
                   PyObject* batch) const;
+  PyObject* by_time(PyObject* values, std::size_t column) const;
+
+  npy_intp n_;
+  std::vector<npy_intp> times_;
 
   std::vector<std::unique_ptr<Pieces>> pieces_;  // by column; null for the others
 };

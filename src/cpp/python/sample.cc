@@ -69,9 +69,10 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  const RaggedOutput ragged(handle, n, columns);
+  const RaggedOutput ragged(handle.types, n, columns);
   const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
-  if (!finish(buffer, draw, batch, beta, handle.long_draws, most) || !ragged.put(handle, result)) {
+  if (!finish(buffer, draw, batch, beta, handle.long_draws, most) ||
+      !ragged.put(handle.types, handle.fields, result)) {
     Py_DECREF(result);
     return nullptr;
   }
