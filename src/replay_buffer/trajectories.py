@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _core, arguments
+from . import _core, arguments, ragged
 from .errors import NotEnoughRows
 from .schema import Column
 from .view import Role, View, filled
@@ -55,3 +55,16 @@ class TrajectoryView(View):
             made = batch["lengths"][~not_made]
             time = int(made.max()) if made.size else 1
         return self._get(wanted, time)
+
+
+def only_item(batch: Batch) -> Batch:
+    """A batch of one item without its leading dimension, and without what is the same in all."""
+    return {
+        name: value
+        if ragged.held(value)
+        else only_item(value)
+        if isinstance(value, dict)
+        else value[0]
+        for name, value in batch.items()
+        if name not in ("mask", "is_first", "lengths")
+    }
