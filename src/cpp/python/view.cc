@@ -28,6 +28,9 @@ namespace {
 using OutputArgument =
     std::tuple<std::string, std::uint32_t, int, bool, std::uint32_t, std::vector<std::uint64_t>>;
 
+// Every column once, those of the observation twice, and what stands beside them.
+constexpr std::size_t kMaxOutputs = 2 * kMaxColumns + 8;
+
 // Empty until the columns are known; then every call goes to the Python class, as with Handle.
 struct ViewHandle {
   nb::object owner;                // the Python object of the buffer
@@ -73,9 +76,14 @@ ViewSpec to_spec(const nb::dict& given) {
   return spec;
 }
 
-// Takes over the buffer of `owner`, whose columns are known.
+// Takes over the buffer of `owner`, whose columns are known. Of threads that do so at once the
+// first one counts: a view stays what it is, so that calls without the GIL may use it.
 void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
           const std::vector<OutputArgument>& outputs) {
+  if (self.view) return;
+  if (outputs.size() > kMaxOutputs) {
+    throw Error(ErrorCode::kInvalidArgument, "a view of so many columns cannot be made");
+  }
   const Handle& handle = handle_of(owner.ptr());
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   auto view = std::make_unique<View>(handle.buffer->ring(), to_spec(spec));
@@ -148,7 +156,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   }
   Draw draw(static_cast<std::size_t>(n));
   buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
-  std::byte* columns[kMaxColumns];
+  std::byte* columns[kMaxOutputs];
   Held held;
   const bool fresh = request.out == nullptr;
   PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
@@ -196,7 +204,7 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
     if (timed(self.outputs[i].role)) types[i] = with_first(types[i], static_cast<npy_intp>(time));
   }
   nb::dict result;
-  std::byte* columns[kMaxColumns];
+  std::byte* columns[kMaxOutputs];
   if (!new_columns(types, self.fields, n, result.ptr(), columns)) throw nb::python_error();
   nb::object not_made = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
   if (!not_made.is_valid()) throw nb::python_error();
@@ -260,7 +268,27 @@ PyMethodDef view_methods[] = {
 };
 // clang-format on
 
-PyType_Slot view_slots[] = {{Py_tp_methods, view_methods}, {0, nullptr}};
+// The buffer may know its view, as an attribute: such a pair is garbage to be found.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const ViewHandle& view = view_of(self);
+  Py_VISIT(view.owner.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  if (!nb::inst_ready(nb::handle(self))) return 0;
+  ViewHandle& view = view_of(self);
+  view.view.reset();
+  const std::shared_ptr<Buffer> buffer = std::move(view.buffer);
+  const nb::object owner = std::move(view.owner);
+  return 0;
+}
+
+PyType_Slot view_slots[] = {{Py_tp_methods, view_methods},
+                            {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                            {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                            {0, nullptr}};
 
 }  // namespace
 
