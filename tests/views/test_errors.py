@@ -39,6 +39,8 @@ from views.world import FLAGS, World
         lambda: NStep(3, float("nan")),
         lambda: NStep(3, "0.5"),  # type: ignore[arg-type]
         lambda: FrameStack(0),
+        lambda: FrameStack(2, 3),  # type: ignore[arg-type]
+        lambda: FrameStack(2, (3,)),  # type: ignore[arg-type]
         lambda: Sequence(0),
         lambda: Sequence(3, burn_in=-1),
         lambda: Sequence(3, period=0),
