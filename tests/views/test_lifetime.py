@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -172,3 +174,30 @@ def test_flags_that_change_while_they_are_written_do_no_harm() -> None:
         over.set()
         flipping.join()
     assert not buffer._verify()
+
+
+SCARCE = """
+import resource
+import numpy as np
+from replay_buffer import BufferConfig, NStep, ReplayBuffer
+
+one = ReplayBuffer(BufferConfig(100), obs_shape=(1,), obs_dtype="float32", action_dim=2)
+one.add([0.0], 0, 1.0, [1.0], False)
+two = ReplayBuffer(
+    BufferConfig(100, storage="steps"), obs_shape=(1,), obs_dtype="float32", action_dim=2
+)
+with two.writer() as writer:
+    writer.append([0.0], 0, 1.0, True, False, final_obs=[1.0])
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+for source in (one, two, two.view(NStep(3))):
+    try:
+        source.sample(2**31 - 1)
+    except MemoryError:
+        print("MemoryError")
+    source.sample(4)
+"""
+
+
+def test_a_batch_that_memory_has_no_room_for_is_an_error() -> None:
+    done = subprocess.run([sys.executable, "-c", SCARCE], capture_output=True, text=True)
+    assert done.stdout.split() == ["MemoryError"] * 3, done.stderr

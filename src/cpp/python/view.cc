@@ -132,7 +132,7 @@ bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
 // When the arguments are not plain, `not_plain` decides what happens.
 template <class NotPlain>
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                 NotPlain&& not_plain) {
+                 NotPlain&& not_plain) try {
   const ViewHandle& view = view_of(self);
   Request request;
   if (!view.view || !read_request(args, nargs, kwnames, request)) return not_plain();
@@ -159,23 +159,23 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   std::byte* columns[kMaxOutputs];
   Held held;
   const bool fresh = request.out == nullptr;
-  PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
-  if (result == nullptr) return nullptr;
+  Reference result(fresh ? PyDict_New() : Py_NewRef(request.out));
+  if (!result) return nullptr;
   ViewBatch batch;
   batch.rows = static_cast<std::size_t>(n);
   batch.time = view.time;
-  const bool fits = fresh ? new_columns(view.types, view.fields, n, result, columns)
-                          : own_columns(view.types, view.fields, n, result, columns, held);
+  const bool fits = fresh ? new_columns(view.types, view.fields, n, result.get(), columns)
+                          : own_columns(view.types, view.fields, n, result.get(), columns, held);
   if (fits) {
-    batch.ids =
-        static_cast<std::int64_t*>(extra_array(result, names.indices, NPY_INT64, n, fresh, held));
+    batch.ids = static_cast<std::int64_t*>(
+        extra_array(result.get(), names.indices, NPY_INT64, n, fresh, held));
   }
   if (batch.ids != nullptr && weighted) {
     batch.weights =
-        static_cast<float*>(extra_array(result, names.weights, NPY_FLOAT32, n, fresh, held));
+        static_cast<float*>(extra_array(result.get(), names.weights, NPY_FLOAT32, n, fresh, held));
   }
   if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
-    Py_DECREF(result);
+    result.reset();
     share.give_back();
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
@@ -183,11 +183,13 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   arrays.point(columns);
   batch.outputs = arrays.outputs;
   if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed)) {
-    Py_DECREF(result);
     return nullptr;
   }
   share.keep();
-  return result;
+  return result.release();
+} catch (...) {
+  set_current_error();
+  return nullptr;
 }
 
 const ViewHandle& opened(const ViewHandle& self) {
