@@ -76,6 +76,10 @@ class View(_core.View):
         if len(runs) > 1 or (runs and others):
             names = " and ".join(type(part).__name__ for part in [*runs, *others])
             raise InvalidArgument(f"{names} do not go together: each makes a batch of its own kind")
+        if buffer.config.storage != "steps" and (self._n_step is None or len(parts) > 1):
+            raise InvalidArgument(
+                "of transitions a view can make NStep; everything else needs storage='steps'"
+            )
         if buffer.schema is not None:
             self._prepare()
 
@@ -175,10 +179,6 @@ class View(_core.View):
         schema = self._buffer.schema
         assert schema is not None
         steps = self._buffer.config.storage == "steps"
-        if not steps and (self._stack.n > 1 or self._n_step is None or len(self._parts) > 1):
-            raise InvalidArgument(
-                "of transitions a view can make NStep; everything else needs storage='steps'"
-            )
         for path, column in schema.columns:
             if column.variable:
                 raise InvalidArgument(
