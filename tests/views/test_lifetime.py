@@ -201,3 +201,35 @@ for source in (one, two, two.view(NStep(3))):
 def test_a_batch_that_memory_has_no_room_for_is_an_error() -> None:
     done = subprocess.run([sys.executable, "-c", SCARCE], capture_output=True, text=True)
     assert done.stdout.split() == ["MemoryError"] * 3, done.stderr
+
+
+SCARCE_FOR_WINDOWS = """
+import os
+import resource
+import numpy as np
+from replay_buffer import BufferConfig, ReplayBuffer, Sequence
+
+buffer = ReplayBuffer(
+    BufferConfig(100_000, storage="steps"), obs_shape=(), obs_dtype="float32", action_dim=2
+)
+with buffer.writer(streams=1000) as writer:
+    flags = np.zeros(1000, bool)
+    for _ in range(99):
+        writer.append(np.zeros(1000), np.zeros(1000, np.int64), np.ones(1000), flags, flags)
+batch = 4 * 2**20 * (4 + 8 + 4 + 4)
+with open("/proc/self/statm") as statm:
+    used = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (used + batch + 4 * 2**20, resource.RLIM_INFINITY))
+try:
+    buffer.view(Sequence(2**20)).sample(4)
+except MemoryError:
+    print("MemoryError")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_nor_does_one_end_the_process_whose_rows_memory_has_no_room_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCARCE_FOR_WINDOWS], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["MemoryError"], done.stderr
