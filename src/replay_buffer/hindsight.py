@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import arguments
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Column, Schema
 from .view import Output, Role, View, check_reward, filled, find
@@ -21,10 +22,20 @@ GOAL, PATH = "~goal", "~path"
 class HindsightView(View):
     """A view that puts goals in the place of others, after the batch was drawn."""
 
-    def sample(self, batch_size: int, **options: Any) -> Batch:
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> Batch:
         """Draw a batch with relabelled goals; see ReplayBuffer.sample."""
-        out = options.pop("out", None)
-        drawn: Batch = super().sample(batch_size, **options)
+        if out is not None:
+            batch_size, timeout = self._await_columns(batch_size, beta, timeout)
+            shown = {k: v for k, v in self._expected.items() if k not in (GOAL, PATH)}
+            arguments.check_arrays(shown, out, batch_size)
+        drawn: Batch = super().sample(batch_size, beta=beta, timeout=timeout)
         return filled(out, self._relabel(drawn))
 
     def get(self, ids: Any) -> Batch:

@@ -58,7 +58,8 @@ def _items(path: str, shape: Shape, dtype: np.dtype[Any], value: Any) -> Array:
 def _given(path: str, shape: Shape, dtype: np.dtype[Any], value: Mapping[str, Any]) -> Ragged:
     if set(value) != KEYS:
         raise SchemaMismatch(
-            f"column {path!r}: expected a dict with values and offsets, got {', '.join(value)}"
+            f"column {path!r}: expected a dict with values and offsets, "
+            f"got {', '.join(map(str, value))}"
         )
     items = _items(path, shape, dtype, value["values"])
     offsets = np.asarray(value["offsets"])

@@ -76,6 +76,10 @@ class View(_core.View):
         if len(runs) > 1 or (runs and others):
             names = " and ".join(type(part).__name__ for part in [*runs, *others])
             raise InvalidArgument(f"{names} do not go together: each makes a batch of its own kind")
+        if buffer.config.storage != "steps" and (self._n_step is None or len(parts) > 1):
+            raise InvalidArgument(
+                "of transitions a view can make NStep; everything else needs storage='steps'"
+            )
         if buffer.schema is not None:
             self._prepare()
 
@@ -175,10 +179,6 @@ class View(_core.View):
         schema = self._buffer.schema
         assert schema is not None
         steps = self._buffer.config.storage == "steps"
-        if not steps and (self._stack.n > 1 or self._n_step is None or len(self._parts) > 1):
-            raise InvalidArgument(
-                "of transitions a view can make NStep; everything else needs storage='steps'"
-            )
         self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
         self._expected = self._arrays(outputs)
@@ -340,29 +340,37 @@ def _put(tree: dict[str, Any], path: str, column: Column) -> None:
 
 
 def filled(out: Batch | None, batch: Batch) -> Batch:
-    """`batch`, in the arrays of `out` where that is given."""
+    """`batch`, in the arrays of `out` where that is given; all of them, or none if one is wrong."""
     if out is None:
         return batch
+    arguments.check_arrays(_columns(batch), out, len(batch["indices"]))
+    _fill(out, batch)
+    return out
+
+
+def _columns(batch: Batch) -> dict[str, Any]:
+    """What the arrays of a batch are made of."""
+    return {
+        name: _columns(value) if isinstance(value, dict) else Column(value.shape[1:], value.dtype)
+        for name, value in batch.items()
+    }
+
+
+def _fill(out: Batch, batch: Batch) -> None:
     for name, value in batch.items():
         if isinstance(value, dict):
-            filled(out.setdefault(name, {}), value)
+            _fill(out[name], value)
         else:
-            there = out.get(name)
-            if not isinstance(there, np.ndarray) or (there.shape, there.dtype) != (
-                value.shape,
-                value.dtype,
-            ):
-                raise SchemaMismatch(
-                    f"out: {name!r} needs a NumPy array of {value.dtype} {value.shape}"
-                )
-            there[...] = value
-    return out
+            out[name][...] = value
 
 
 def _sequence_priorities(
     sequence: Sequence, n: int, td_errors: Any, mask: Any
 ) -> npt.NDArray[np.float32]:
-    errors = np.abs(np.asarray(td_errors, np.float64))
+    given = np.asarray(td_errors)
+    if given.dtype.kind not in "biuf":
+        raise InvalidArgument(f"td_errors must be numbers, not {given.dtype}")
+    errors = np.abs(given.astype(np.float64))
     full = sequence.burn_in + sequence.length
     if errors.ndim != 2 or errors.shape[0] != n or errors.shape[1] not in (sequence.length, full):
         raise InvalidArgument(
@@ -379,4 +387,5 @@ def _sequence_priorities(
     steps = np.maximum(1, there.sum(axis=1))
     mean = errors.sum(axis=1) / steps
     raws = sequence.eta * errors.max(axis=1) + (1 - sequence.eta) * mean
-    return np.asarray(raws, np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused by update_priorities
+        return np.asarray(raws, np.float32)

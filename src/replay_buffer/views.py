@@ -52,7 +52,12 @@ class FrameStack:
         _whole(self, "n", 1)
         if self.columns is not None:
             given: Any = self.columns
-            chosen = (given,) if isinstance(given, str) else tuple(given)
+            try:
+                chosen = (given,) if isinstance(given, str) else tuple(given)
+            except TypeError:
+                raise InvalidArgument(f"columns must be paths, not {given!r}") from None
+            if not all(isinstance(path, str) for path in chosen):
+                raise InvalidArgument(f"columns must be paths, not {given!r}")
             object.__setattr__(self, "columns", chosen)
 
 

@@ -39,6 +39,8 @@ from views.world import FLAGS, World
         lambda: NStep(3, float("nan")),
         lambda: NStep(3, "0.5"),  # type: ignore[arg-type]
         lambda: FrameStack(0),
+        lambda: FrameStack(2, 3),  # type: ignore[arg-type]
+        lambda: FrameStack(2, (3,)),  # type: ignore[arg-type]
         lambda: Sequence(0),
         lambda: Sequence(3, burn_in=-1),
         lambda: Sequence(3, period=0),
@@ -266,3 +268,10 @@ def test_views_made_before_the_columns_are_known() -> None:
         writer.append([1.0, i], i, 0.5, i == 2, False, final_obs=[9, 9] if i == 2 else None)
     for view in views:
         assert len(view.sample(2)["indices"]) == 2
+
+
+@pytest.mark.parametrize("parts", [(), (Sequence(3),), (Trajectory(),), (NStep(2), FrameStack(2))])
+def test_of_transitions_a_view_is_refused_before_there_are_any(parts: tuple[Any, ...]) -> None:
+    buffer = ReplayBuffer(BufferConfig(10))
+    with pytest.raises(InvalidArgument, match="storage='steps'"):
+        buffer.view(*parts)

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import Hindsight, NStep, Sequence, Trajectory
+from replay_buffer import (
+    Hindsight,
+    InvalidArgument,
+    NStep,
+    SchemaMismatch,
+    Sequence,
+    Trajectory,
+)
 from views.compare import VIEWS
 from views.goals import GoalWorld, distance
 from views.world import World, flat, nested
@@ -76,10 +83,42 @@ def test_out_of_a_wrong_shape_or_dtype_is_refused(parts: tuple[Any, ...]) -> Non
 
 
 def test_hindsight_refuses_out_before_the_reward_is_asked() -> None:
+    asked = []
+
+    def reward(achieved: Any, goals: Any, info: dict[str, Any]) -> Any:
+        asked.append(len(goals))
+        return distance(achieved, goals, info)
+
     world = GoalWorld()
     world.episode(5)
-    view = world.buffer.view(Hindsight("future", reward=distance))
+    view = world.buffer.view(Hindsight("future", reward=reward))
     batch = flat(view.sample(8))
+    asked.clear()
     for path, array in batch.items():
         with pytest.raises(ValueError, match="out"):
             view.sample(8, out=nested({**batch, path: array[:-1]}))
+    assert not asked
+
+
+def goals() -> GoalWorld:
+    world = GoalWorld()
+    world.episode(3)
+    return world
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        filled("uniform").buffer.view(Trajectory(3)),
+        goals().buffer.view(Hindsight("future", reward=distance)),
+    ],
+    ids=["Trajectory", "Hindsight"],
+)
+def test_out_that_is_refused_is_left_as_it_was(view: Any) -> None:
+    with pytest.raises(InvalidArgument, match="out must be a dict"):
+        view.sample(8, out=[])
+    out = {k: np.full_like(v, 3) for k, v in flat(view.sample(8)).items()}
+    out["reward"].flags.writeable = False
+    with pytest.raises(SchemaMismatch, match="writable"):
+        view.sample(8, out=nested(out))
+    assert all((array == np.full_like(array, 3)).all() for array in out.values())

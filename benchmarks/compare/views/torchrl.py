@@ -18,7 +18,7 @@ def tensors(rows: Rows) -> Any:
     from tensordict import TensorDict
 
     one = {name: torch.from_numpy(column.copy()) for name, column in rows.items()}
-    ends = {name: one["done"][:, None] for name in ("done", "terminated")}
+    ends = dict.fromkeys(("done", "terminated"), one["done"][:, None])
     after = {"obs": one["next_obs"], "reward": one["reward"][:, None], **ends}
     size = [len(rows["obs"])]
     return TensorDict(

@@ -1,6 +1,7 @@
 // Batches of what a view makes of the rows drawn: draw, make, and draw again what cannot be made.
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <string>
 
 #include "core/buffer.h"
@@ -99,11 +100,17 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
       make_run(run * together, window);
     }
   } else {
+    std::atomic<bool> scarce{false};  // a window found no memory: said by the caller's thread
     os::parallel_for(runs, [&](std::size_t run) noexcept {
       fetch(run * together);
       static thread_local Window window;
-      make_run(run * together, window);
+      try {
+        make_run(run * together, window);
+      } catch (const std::bad_alloc&) {
+        scarce.store(true, std::memory_order_relaxed);
+      }
     });
+    if (scarce.load(std::memory_order_relaxed)) throw std::bad_alloc();
   }
   std::vector<Pick> starts;
   for (std::size_t i = 0; i < picks.size(); ++i) {

@@ -48,6 +48,7 @@ StepWriter::StepWriter(Buffer& buffer, std::size_t streams, Autoreset autoreset,
   streams_.resize(streams);
   marks_.resize(streams);
   ending_.resize(streams);
+  flags_.resize(streams);
 }
 
 StepWriter::~StepWriter() {
@@ -67,6 +68,7 @@ void StepWriter::rejoin() {
 }
 
 std::size_t StepWriter::next_steps() const {
+  const std::lock_guard guard(lock_);
   return static_cast<std::size_t>(
       std::count_if(streams_.begin(), streams_.end(), [](const Stream& s) { return !s.ending; }));
 }
@@ -74,7 +76,7 @@ std::size_t StepWriter::next_steps() const {
 void StepWriter::check(const StepBatch& batch) const {
   if (autoreset_ == Autoreset::kNextStep || batch.finals != nullptr) return;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    if (batch.terminated[i] == 0 && batch.truncated[i] == 0) continue;
+    if (flags_[i] == 0) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 "the episode of stream " + std::to_string(i) +
                     " ended and final_obs is missing; with autoreset='next_step' it comes with the "
@@ -155,6 +157,10 @@ void StepWriter::append(const StepBatch& batch) {
   const std::lock_guard guard(lock_);
   if (generation_ != os::fork_generation()) [[unlikely]]
     rejoin();
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    flags_[i] = static_cast<std::uint8_t>((batch.terminated[i] != 0 ? row_flag::kTerminated : 0) |
+                                          (batch.truncated[i] != 0 ? row_flag::kTruncated : 0));
+  }
   check(batch);
   begin_chain();
   for (std::size_t i = 0; i < streams_.size(); ++i) ending_[i] = streams_[i].ending ? 1 : 0;
@@ -174,7 +180,7 @@ void StepWriter::write_step(const StepBatch& batch) {
   std::vector<std::size_t> ended;
   std::size_t extras = 0;
   for (std::size_t i = 0; i < k && same_step; ++i) {
-    extras += (batch.terminated[i] != 0 || batch.truncated[i] != 0) ? 1 : 0;
+    extras += flags_[i] != 0 ? 1 : 0;
   }
   std::size_t from = 0;  // of the run of rows that is written together
   bool finals = false;
@@ -191,10 +197,8 @@ void StepWriter::write_step(const StepBatch& batch) {
       stream.open = stream.ending = false;
       continue;
     }
-    const std::uint64_t flags = (batch.terminated[i] != 0 ? row_flag::kTerminated : 0) |
-                                (batch.truncated[i] != 0 ? row_flag::kTruncated : 0);
-    const bool end = flags != 0;
-    marks_[i] = mark(i, end && same_step, ended.size(), extras, flags);
+    const bool end = flags_[i] != 0;
+    marks_[i] = mark(i, end && same_step, ended.size(), extras, flags_[i]);
     stream.sum += reward_of(batch, i);
     if (!end) continue;
     finish_episode(stream);

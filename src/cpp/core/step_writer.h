@@ -90,7 +90,7 @@ class StepWriter {
   Autoreset autoreset_;
   std::vector<bool> observed_;
   int reward_;
-  os::SpinLock lock_;  // protects what follows
+  mutable os::SpinLock lock_;  // protects what follows
   Writer writer_;
   std::uint64_t generation_;  // of forks
   std::uint64_t chain_ = 0;
@@ -98,6 +98,7 @@ class StepWriter {
   std::vector<Stream> streams_;
   std::vector<Mark> marks_;
   std::vector<std::uint8_t> ending_;  // as it was before a call
+  std::vector<std::uint8_t> flags_;   // of the call's steps; read once: the caller's may change
 };
 
 }  // namespace replay_buffer

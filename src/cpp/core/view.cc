@@ -34,6 +34,7 @@ View::View(const Ring& ring, const ViewSpec& spec)
     : ring_(ring),
       streams_(ring),
       spec_(spec),
+      longest_(std::min<std::size_t>(spec.steps, ring.rows.capacity())),
       ahead_(std::min<std::size_t>(8, spec.sequence ? spec.length : spec.steps)),
       numbered_(ring.layout().has_steps() && (spec.stack > 1 || spec.sequence)),
       plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone) {
@@ -405,9 +406,11 @@ std::size_t View::cells(const Output& output, std::size_t time) const {
 }
 
 std::size_t View::together(const ViewBatch& batch) const {
-  constexpr std::size_t kMost = 64;
   constexpr std::size_t kBytes = 16 * 1024;
-  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(1, item_bytes(batch)), 1, kMost);
+  constexpr std::size_t kPlaces = 64 * 1024;  // rows of a window
+  const std::size_t most = std::min(kRun, kPlaces / (longest_ + 1));
+  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(1, item_bytes(batch)), 1,
+                                 std::max<std::size_t>(1, most));
 }
 
 std::size_t View::item_bytes(const ViewBatch& batch) const {

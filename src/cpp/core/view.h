@@ -240,8 +240,9 @@ class View {
   const Ring& ring_;
   Streams streams_;
   ViewSpec spec_;
-  std::size_t ahead_;  // rows worth fetching before they are needed
-  bool numbered_;      // the numbers of rows in their episodes are needed
+  std::size_t longest_;  // steps of a transition, at most: there are not more rows
+  std::size_t ahead_;    // rows worth fetching before they are needed
+  bool numbered_;        // the numbers of rows in their episodes are needed
   bool plain_;
   bool scalar_reward_ = false;                   // one number, whose sum can be taken on the way
   bool wide_reward_ = false;                     // a double

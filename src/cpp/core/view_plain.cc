@@ -28,7 +28,7 @@ void View::advance(Run& run) const {
   const std::uint64_t guess = guess_.load(std::memory_order_relaxed);
   std::uint64_t distance = guess;
   double factor = 1;
-  for (std::size_t t = 0; t < spec_.steps && run.active > 0; ++t, factor *= spec_.gamma) {
+  for (std::size_t t = 0; t < longest_ && run.active > 0; ++t, factor *= spec_.gamma) {
     for (std::size_t a = 0; a < run.active; ++a) {
       const std::uint64_t slot = run.row(t, run.items[a]).slot;
       distance = steps ? ring_.rows.link(slot).ahead : 1;
@@ -80,7 +80,7 @@ void View::make_plain(std::span<const Place> starts, const ViewBatch& batch, std
                       Window& window, std::uint8_t* failed) const {
   Run run;
   run.n = starts.size();
-  window.rows.resize((spec_.steps + 1) * run.n);
+  window.rows.resize((longest_ + 1) * run.n);
   std::copy(starts.begin(), starts.end(), window.rows.begin());
   for (std::size_t i = 0; i < run.n; ++i) {
     run.count[i] = 0;

@@ -3,11 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "python/handle.h"
 
 namespace replay_buffer::python {
+
+// A reference that is given up at the end of the scope, unless it was released.
+struct GiveUp {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
+};
+using Reference = std::unique_ptr<PyObject, GiveUp>;
 
 // sample(batch_size, *, out=None, beta=None, timeout=None); null where it was not given.
 struct Request {

@@ -32,7 +32,8 @@ class RaggedInput {
 class RaggedOutput {
  public:
   // Takes the places of such columns among `columns`. Where an item of the batch has several values
-  // of a column, one for each step, `times` says how many; 0, or none said: one, and no dimension for it.
+  // of a column, one for each step, `times` says how many; 0, or none said: one, and no dimension
+  // for it.
   RaggedOutput(const std::vector<ColumnType>& types, npy_intp n, std::byte** columns,
                std::vector<npy_intp> times = {});
 

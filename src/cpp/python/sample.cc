@@ -24,7 +24,7 @@ bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batc
 // When the arguments are not plain, `not_plain` decides what happens.
 template <class NotPlain>
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                 NotPlain&& not_plain) {
+                 NotPlain&& not_plain) try {
   const Handle& handle = handle_of(self);
   Request request;
   const std::shared_ptr<Buffer> buffer = handle.buffer;  // a schedule may close the handle
@@ -51,20 +51,21 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   Batch batch{static_cast<std::size_t>(n), columns};
   Held held;
   const bool fresh = request.out == nullptr;
-  PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
-  if (result == nullptr) return nullptr;
-  const bool fits = fresh ? new_columns(handle.types, handle.fields, n, result, columns)
-                          : own_columns(handle.types, handle.fields, n, result, columns, held);
+  Reference result(fresh ? PyDict_New() : Py_NewRef(request.out));
+  if (!result) return nullptr;
+  const bool fits = fresh
+                        ? new_columns(handle.types, handle.fields, n, result.get(), columns)
+                        : own_columns(handle.types, handle.fields, n, result.get(), columns, held);
   if (fits) {
-    batch.ids =
-        static_cast<std::int64_t*>(extra_array(result, names.indices, NPY_INT64, n, fresh, held));
+    batch.ids = static_cast<std::int64_t*>(
+        extra_array(result.get(), names.indices, NPY_INT64, n, fresh, held));
   }
   if (batch.ids != nullptr && weighted) {
     batch.weights =
-        static_cast<float*>(extra_array(result, names.weights, NPY_FLOAT32, n, fresh, held));
+        static_cast<float*>(extra_array(result.get(), names.weights, NPY_FLOAT32, n, fresh, held));
   }
   if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
-    Py_DECREF(result);
+    result.reset();
     share.give_back();
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
@@ -72,12 +73,14 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   const RaggedOutput ragged(handle.types, n, columns);
   const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
   if (!finish(buffer, draw, batch, beta, handle.long_draws, most) ||
-      !ragged.put(handle.types, handle.fields, result)) {
-    Py_DECREF(result);
+      !ragged.put(handle.types, handle.fields, result.get())) {
     return nullptr;
   }
   share.keep();
-  return result;
+  return result.release();
+} catch (...) {
+  set_current_error();
+  return nullptr;
 }
 
 }  // namespace

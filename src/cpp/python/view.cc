@@ -29,6 +29,9 @@ namespace {
 using OutputArgument =
     std::tuple<std::string, std::uint32_t, int, bool, std::uint32_t, std::vector<std::uint64_t>>;
 
+// Every column once, those of the observation twice, and what stands beside them.
+constexpr std::size_t kMaxOutputs = 2 * kMaxColumns + 8;
+
 // Empty until the columns are known; then every call goes to the Python class, as with Handle.
 struct ViewHandle {
   nb::object owner;                // the Python object of the buffer
@@ -83,9 +86,14 @@ ViewSpec to_spec(const nb::dict& given) {
   return spec;
 }
 
-// Takes over the buffer of `owner`, whose columns are known.
+// Takes over the buffer of `owner`, whose columns are known. Of threads that do so at once the
+// first one counts: a view stays what it is, so that calls without the GIL may use it.
 void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
           const std::vector<OutputArgument>& outputs) {
+  if (self.view) return;
+  if (outputs.size() > kMaxOutputs) {
+    throw Error(ErrorCode::kInvalidArgument, "a view of so many columns cannot be made");
+  }
   const Handle& handle = handle_of(owner.ptr());
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   auto view = std::make_unique<View>(handle.buffer->ring(), to_spec(spec));
@@ -138,7 +146,7 @@ bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
 // When the arguments are not plain, `not_plain` decides what happens.
 template <class NotPlain>
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                 NotPlain&& not_plain) {
+                 NotPlain&& not_plain) try {
   const ViewHandle& view = view_of(self);
   Request request;
   if (!view.view || !read_request(args, nargs, kwnames, request)) return not_plain();
@@ -162,26 +170,26 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   }
   Draw draw(static_cast<std::size_t>(n));
   buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
-  std::byte* columns[kMaxColumns];
+  std::byte* columns[kMaxOutputs];
   Held held;
   const bool fresh = request.out == nullptr;
-  PyObject* result = fresh ? PyDict_New() : Py_NewRef(request.out);
-  if (result == nullptr) return nullptr;
+  Reference result(fresh ? PyDict_New() : Py_NewRef(request.out));
+  if (!result) return nullptr;
   ViewBatch batch;
   batch.rows = static_cast<std::size_t>(n);
   batch.time = view.time;
-  const bool fits = fresh ? new_columns(view.types, view.fields, n, result, columns)
-                          : own_columns(view.types, view.fields, n, result, columns, held);
+  const bool fits = fresh ? new_columns(view.types, view.fields, n, result.get(), columns)
+                          : own_columns(view.types, view.fields, n, result.get(), columns, held);
   if (fits) {
-    batch.ids =
-        static_cast<std::int64_t*>(extra_array(result, names.indices, NPY_INT64, n, fresh, held));
+    batch.ids = static_cast<std::int64_t*>(
+        extra_array(result.get(), names.indices, NPY_INT64, n, fresh, held));
   }
   if (batch.ids != nullptr && weighted) {
     batch.weights =
-        static_cast<float*>(extra_array(result, names.weights, NPY_FLOAT32, n, fresh, held));
+        static_cast<float*>(extra_array(result.get(), names.weights, NPY_FLOAT32, n, fresh, held));
   }
   if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
-    Py_DECREF(result);
+    result.reset();
     share.give_back();
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
@@ -190,12 +198,14 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   arrays.point(columns);
   batch.outputs = arrays.outputs;
   if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
-      !ragged.put(view.types, view.fields, result)) {
-    Py_DECREF(result);
+      !ragged.put(view.types, view.fields, result.get())) {
     return nullptr;
   }
   share.keep();
-  return result;
+  return result.release();
+} catch (...) {
+  set_current_error();
+  return nullptr;
 }
 
 const ViewHandle& opened(const ViewHandle& self) {
@@ -213,7 +223,7 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
       types[i] = with_first(types[i], static_cast<npy_intp>(time));
   }
   nb::dict result;
-  std::byte* columns[kMaxColumns];
+  std::byte* columns[kMaxOutputs];
   if (!new_columns(types, self.fields, n, result.ptr(), columns)) throw nb::python_error();
   nb::object not_made = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
   if (!not_made.is_valid()) throw nb::python_error();
@@ -279,7 +289,27 @@ PyMethodDef view_methods[] = {
 };
 // clang-format on
 
-PyType_Slot view_slots[] = {{Py_tp_methods, view_methods}, {0, nullptr}};
+// The buffer may know its view, as an attribute: such a pair is garbage to be found.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const ViewHandle& view = view_of(self);
+  Py_VISIT(view.owner.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  if (!nb::inst_ready(nb::handle(self))) return 0;
+  ViewHandle& view = view_of(self);
+  view.view.reset();
+  const std::shared_ptr<Buffer> buffer = std::move(view.buffer);
+  const nb::object owner = std::move(view.owner);
+  return 0;
+}
+
+PyType_Slot view_slots[] = {{Py_tp_methods, view_methods},
+                            {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                            {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                            {0, nullptr}};
 
 }  // namespace
 

@@ -21,11 +21,13 @@ namespace replay_buffer::python {
 namespace {
 
 // Empty until the columns are known, and again after close(); then every call goes to the Python
-// class, as with Handle.
+// class, as with Handle. All access is with the GIL; a call that lets go of it, or runs Python
+// code, keeps what it needs (Kept): another thread may close the writer meanwhile.
 struct WriterHandle {
   nb::object owner;                // the Python object of the buffer
   std::shared_ptr<Buffer> buffer;  // outlives the writer
-  std::unique_ptr<StepWriter> writer;
+  std::shared_ptr<StepWriter> writer;
+  bool closed = false;  // for good
   std::size_t streams = 0;
   bool same_step = false;
   std::size_t terminated = 0;  // columns
@@ -41,16 +43,28 @@ WriterHandle& writer_of(PyObject* self) {
   return nb::inst_ready(object) ? *nb::inst_ptr<WriterHandle>(object) : never_opened;
 }
 
+// What a call needs to the end, whoever closes the writer. Let go of with the GIL, in the order of
+// WriterHandle.
+struct Kept {
+  explicit Kept(const WriterHandle& self)
+      : owner(self.owner), buffer(self.buffer), writer(self.writer) {}
+
+  nb::object owner;
+  std::shared_ptr<Buffer> buffer;
+  std::shared_ptr<StepWriter> writer;
+};
+
 // Writes the step, without the GIL when it is a large one.
-void write(const WriterHandle& self, const StepBatch& batch) {
-  const std::size_t bytes = self.streams * self.buffer->layout().row_bytes;
-  const MaybeRelease released(bytes > kReleaseBytes || self.handle().squeezed);
-  self.writer->append(batch);
+void write(const Kept& kept, bool squeezed, const StepBatch& batch) {
+  const std::size_t bytes = kept.writer->streams() * kept.buffer->layout().row_bytes;
+  const MaybeRelease released(bytes > kReleaseBytes || squeezed);
+  kept.writer->append(batch);
 }
 
 // False with an exception set.
 bool append(const WriterHandle& self, const Sources& sources, const Sources* finals,
             const float* raws, std::int64_t* ids, PyObject* timeout) {
+  const Kept kept(self);
   StepBatch batch;
   batch.columns = sources.columns;
   batch.finals = finals == nullptr ? nullptr : finals->columns;
@@ -58,13 +72,16 @@ bool append(const WriterHandle& self, const Sources& sources, const Sources* fin
   batch.truncated = reinterpret_cast<const std::uint8_t*>(sources.columns[self.truncated]);
   batch.raws = raws;
   batch.ids = ids;
-  const Handle& handle = self.handle();
+  const Handle& handle = handle_of(kept.owner.ptr());
   Share share;
-  if (timeout != nullptr || handle.buffer->limiter().active()) {
-    const std::size_t n = std::max<std::size_t>(1, self.writer->next_steps());
+  if (timeout != nullptr || kept.buffer->limiter().active()) {
+    const std::size_t n = std::max<std::size_t>(1, kept.writer->next_steps());
     if (!take_share(handle, Want::kAdd, n, timeout, share)) return false;
+    if (self.writer != kept.writer) {
+      throw Error(ErrorCode::kClosed, "the writer was closed while this call waited");
+    }
   }
-  write(self, batch);
+  write(kept, handle.squeezed, batch);
   share.keep();
   return true;
 }
@@ -92,23 +109,26 @@ PyObject* append_rows(const WriterHandle& self, const Sources& sources, const So
 
 // The values of all streams; or of one, without a leading dimension. False when they need the slow
 // path.
-bool read_all(const WriterHandle& self, PyObject* const* values, PyObject* final_obs,
-              Sources& sources, Sources& finals, Scratch& scratch, bool single) {
+bool read_all(const WriterHandle& self, const Handle& handle, PyObject* const* values,
+              PyObject* final_obs, Sources& sources, Sources& finals, Scratch& scratch,
+              bool single) {
   const auto read = [&](PyObject* value, const ColumnType& type) {
     if (type.item != 0) return static_cast<const std::byte*>(nullptr);
     if (single) return read_value(value, type, scratch);
     auto n = static_cast<npy_intp>(self.streams);
     return read_values(value, type, n);
   };
-  const Handle& handle = self.handle();
   return read_fields(handle, values, sources, read) &&
          (final_obs == nullptr || read_field(handle, *self.obs, final_obs, finals, read));
 }
 
-// Takes over the buffer of `owner`, whose columns are known.
+// Takes over the buffer of `owner`, whose columns are known. Of threads that do so at once the
+// first one counts.
 void open(WriterHandle& self, nb::object owner, std::size_t streams, std::uint32_t autoreset,
           const std::vector<bool>& observed, int reward, std::size_t terminated,
           std::size_t truncated) {
+  if (self.closed) throw Error(ErrorCode::kClosed, "the writer is closed");
+  if (self.writer) return;
   const Handle& handle = handle_of(owner.ptr());
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   for (const Field& field : handle.fields) {
@@ -118,7 +138,7 @@ void open(WriterHandle& self, nb::object owner, std::size_t streams, std::uint32
       truncated >= handle.types.size()) {
     throw Error(ErrorCode::kInvalidArgument, "steps have obs, terminated and truncated");
   }
-  self.writer = std::make_unique<StepWriter>(*handle.buffer, streams,
+  self.writer = std::make_shared<StepWriter>(*handle.buffer, streams,
                                              static_cast<Autoreset>(autoreset), observed, reward);
   self.buffer = handle.buffer;
   self.streams = streams;
@@ -135,9 +155,10 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
   if (!self.writer || !self.handle().buffer) {
     throw Error(ErrorCode::kClosed, "the writer is closed");
   }
-  const Handle& handle = self.handle();
-  std::vector<RaggedInput> ragged(2 *
-                                  handle.types.size());  // of the steps, and of last observations
+  const Kept kept(self);
+  const Handle& handle = handle_of(kept.owner.ptr());
+  // Of the steps, and behind them of last observations.
+  std::vector<RaggedInput> ragged(2 * handle.types.size());
   const auto read = [&](const std::vector<nb::object>& given, Sources& sources, std::size_t from) {
     for (std::size_t c = 0; c < handle.types.size(); ++c) {
       sources.columns[c] = nullptr;
@@ -154,7 +175,7 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
       if (sources.columns[c] == nullptr) {
         throw Error(
             ErrorCode::kSchemaMismatch,
-            "the values of column '" + self.buffer->layout().schema[c].name + "' do not fit");
+            "the values of column '" + kept.buffer->layout().schema[c].name + "' do not fit");
       }
     }
   };
@@ -175,11 +196,26 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
   return nb::steal(ids);
 }
 
+// What a call of another thread still writes, it writes; the episodes are cut when it is done.
 void close(WriterHandle& self) {
-  if (self.writer) self.writer->close();
-  self.writer.reset();
-  self.buffer.reset();
-  self.owner.reset();
+  self.closed = true;
+  const nb::object owner = std::move(self.owner);
+  const std::shared_ptr<Buffer> buffer = std::move(self.buffer);
+  const std::shared_ptr<StepWriter> writer = std::move(self.writer);
+  if (writer) writer->close();
+}
+
+// The buffer may know its writer, as an attribute: such a pair is garbage to be found.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const WriterHandle& writer = writer_of(self);
+  Py_VISIT(writer.owner.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  if (nb::inst_ready(nb::handle(self))) close(writer_of(self));
+  return 0;
 }
 
 // clang-format off
@@ -194,7 +230,10 @@ PyMethodDef writer_methods[] = {
 };
 // clang-format on
 
-PyType_Slot writer_slots[] = {{Py_tp_methods, writer_methods}, {0, nullptr}};
+PyType_Slot writer_slots[] = {{Py_tp_methods, writer_methods},
+                              {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                              {0, nullptr}};
 
 }  // namespace
 
@@ -208,13 +247,16 @@ PyObject* py_append(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     Sources finals;
     Scratch scratch;
     std::vector<float> raws;
-    const Handle& handle = writer.handle();
+    const Kept kept(writer);
+    const Handle& handle = handle_of(kept.owner.ptr());
     if (values_by_field(handle, args, nargs, kwnames, values, options) &&
         (options.final_obs == nullptr || writer.same_step)) {
       bool alone = false;
-      bool good = read_all(writer, values, options.final_obs, sources, finals, scratch, false);
+      bool good =
+          read_all(writer, handle, values, options.final_obs, sources, finals, scratch, false);
       if (!good && PyErr_Occurred() == nullptr && writer.streams == 1 && handle.buffer) {
-        alone = good = read_all(writer, values, options.final_obs, sources, finals, scratch, true);
+        alone = good =
+            read_all(writer, handle, values, options.final_obs, sources, finals, scratch, true);
       }
       if (good && options.priority != nullptr) {
         good = read_priorities(options.priority, static_cast<npy_intp>(writer.streams), raws);
