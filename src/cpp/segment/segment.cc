@@ -19,7 +19,7 @@ namespace {
 
 // Private segments of more bytes than this ask for huge pages: random rows of so many bytes miss in
 // the address translation, and a few times 2 MiB more is little beside them.
-constexpr std::size_t kHugeFrom = std::size_t{1} << 30;
+constexpr std::size_t kHugeFrom = std::size_t{256} << 20;
 
 std::uint64_t random_number() {
   std::random_device random;
