@@ -25,7 +25,7 @@ constexpr std::uint64_t kWritersAt = (std::uint64_t{1} << 61) - 1;
 constexpr std::uint64_t kPatienceNs = 10'000'000'000;
 // Private segments of more bytes than this ask for huge pages: random rows of so many bytes miss in
 // the address translation, and a few times 2 MiB more is little beside them.
-constexpr std::size_t kHugeFrom = std::size_t{1} << 30;
+constexpr std::size_t kHugeFrom = std::size_t{256} << 20;
 
 std::uint64_t random_number() {
   std::random_device random;
