@@ -1,7 +1,7 @@
 """Views of steps against targets and floors of the same run: n steps, frame stacks, sequences.
 
-Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84 uint8,
-twenty thousand rows. Sequences are 40 steps of burn-in and 80 more. Their floors copy as many bytes
+Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84
+uint8, twenty thousand rows. Sequences are 40 steps of burn-in and 80 more. Their floors copy as many bytes
 with one thread: `memcpy` between the same two arrays, which caches may hold; `runs` out of random
 places of an array as large as the buffer, one run of steps at a time. Writes `views.json` and
 `views_scaling.png` to `out/bench`.
@@ -119,7 +119,7 @@ class Memory:
 
 
 def memory(rows: int) -> list[Memory]:
-    """Stacks of steps against plain frames; a million Atari steps. Only the first two are filled."""
+    """Stacks of steps against plain frames; a million Atari steps. The first two are filled."""
     plain = full_buffer(workload((84, 84, 4), "uint8", rows)).stats()
     steps = Steps((84, 84), "uint8", rows).full().stats()
     parts = ("segment_bytes", "resident_bytes")
