@@ -274,8 +274,8 @@ class ReplayBuffer(_core.Buffer):
     def view(self, *parts: Part) -> View:
         """Batches made of steps: `buffer.view(FrameStack(4), NStep(3, gamma=0.99)).sample(256)`.
 
-        Without parts it is what `sample` gives: transitions of one step. Where rows are transitions
-        that one writer added in their order, NStep can be made of them too.
+        Without parts it is what `sample` gives of steps: transitions of one step. Of rows that are
+        transitions, added in their order through one handle, NStep can be made and nothing else.
         """
         self._check_open()
         if any(isinstance(part, Trajectory) for part in parts):

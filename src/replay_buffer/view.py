@@ -303,6 +303,10 @@ class View(_core.View):
         return view
 
 
+# What Python says of wrong arguments names the call the user made.
+View._slow_sample.__qualname__ = "View.sample"
+
+
 def _described(outputs: list[Output]) -> list[tuple[str, int, int, bool, int, list[int]]]:
     """Outputs as the core takes them."""
     return [

@@ -177,7 +177,8 @@ void StepWriter::append(const StepBatch& batch) {
 void StepWriter::write_step(const StepBatch& batch) {
   const std::size_t k = streams_.size();
   const bool same_step = autoreset_ == Autoreset::kSameStep;
-  std::vector<std::size_t> ended;
+  std::vector<std::size_t> ended;     // whose last observations follow
+  std::vector<std::size_t> finished;  // those, and those whose last observations come later
   std::size_t extras = 0;
   for (std::size_t i = 0; i < k && same_step; ++i) {
     extras += flags_[i] != 0 ? 1 : 0;
@@ -201,7 +202,7 @@ void StepWriter::write_step(const StepBatch& batch) {
     marks_[i] = mark(i, end && same_step, ended.size(), extras, flags_[i]);
     stream.sum += reward_of(batch, i);
     if (!end) continue;
-    finish_episode(stream);
+    finished.push_back(i);
     if (same_step) {
       ended.push_back(i);
     } else {
@@ -220,6 +221,7 @@ void StepWriter::write_step(const StepBatch& batch) {
     writer_.append(1, columns, nullptr, nullptr, &last);
   }
   position_ += k + ended.size();
+  for (const std::size_t i : finished) finish_episode(streams_[i]);
 }
 
 void StepWriter::end(std::size_t stream) {
