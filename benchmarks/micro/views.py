@@ -3,7 +3,8 @@
 Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84 uint8
 in twenty thousand rows. Sequences are 40 steps of burn-in and 80 more. Their floors copy as many
 bytes with one thread: `memcpy` between the same two arrays, which caches may hold; `runs` out of
-random places of a large array.
+random places of an array as large as the buffer, one run of steps at a time. Writes `views.json`
+and `views_scaling.png` to `out/bench`.
 """
 
 from __future__ import annotations
