@@ -23,4 +23,8 @@ if(DEFINED SKBUILD)
                           PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
   endif()
 endif()
+if(NOT APPLE)
+  # A process may have another blosc2 beside ours.
+  target_link_options(_core PRIVATE -Wl,--exclude-libs,ALL)
+endif()
 install(TARGETS _core LIBRARY DESTINATION replay_buffer COMPONENT python)

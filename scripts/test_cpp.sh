@@ -6,9 +6,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1 sanitize=${2:-}
 
+# Compression is tested where the virtual environment has blosc2.
+compression=()
+if .venv/bin/python -c 'import importlib.util as u; exit(u.find_spec("blosc2") is None)' 2>/dev/null
+then
+  compression=(-DREPLAY_COMPRESSION=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python")
+fi
+
 configure() {
   cmake -S . -B "$dir" -G Ninja --log-level=WARNING -DREPLAY_BUILD_TESTS=ON \
-    -DREPLAY_SANITIZE="$sanitize" -DREPLAY_FETCH_GTEST="$1"
+    -DREPLAY_SANITIZE="$sanitize" -DREPLAY_FETCH_GTEST="$1" "${compression[@]}"
 }
 have_tests() { grep -q '^REPLAY_HAVE_TESTS:INTERNAL=ON' "$dir/CMakeCache.txt"; }
 

@@ -5,9 +5,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=build/crash
 
+# Compression is tested where the virtual environment has blosc2.
+compression=()
+if .venv/bin/python -c 'import importlib.util as u; exit(u.find_spec("blosc2") is None)' 2>/dev/null
+then
+  compression=(-DREPLAY_COMPRESSION=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python")
+fi
+
 configure() {
   cmake -S . -B $dir -G Ninja --log-level=WARNING -DREPLAY_BUILD_TESTS=ON -DREPLAY_CRASH_POINTS=ON \
-    -DREPLAY_FETCH_GTEST="$1"
+    -DREPLAY_FETCH_GTEST="$1" "${compression[@]}"
 }
 have_tests() { grep -q '^REPLAY_HAVE_TESTS:INTERNAL=ON' $dir/CMakeCache.txt; }
 

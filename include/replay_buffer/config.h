@@ -47,9 +47,11 @@ struct BufferConfig {
   double samples_per_insert = 0;  // 0: no limit
   double tolerance = 0;
 
-  bool durable = false;          // files: a checksum for each row, checked after a power cut
-  float beta_end = 0.4F;         // what beta becomes ...
-  std::uint64_t beta_steps = 0;  // ... in so many draws; 0: it stays
+  bool durable = false;             // files: a checksum for each row, checked after a power cut
+  bool enable_compression = false;  // uint8 columns of more than 1 KiB get LZ4
+  std::uint64_t arena_bytes = 0;    // of a block, for values that vary in size; 0 chooses
+  float beta_end = 0.4F;            // what beta becomes ...
+  std::uint64_t beta_steps = 0;     // ... in so many draws; 0: it stays
 };
 
 }  // namespace replay_buffer

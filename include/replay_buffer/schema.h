@@ -47,26 +47,50 @@ constexpr std::size_t dtype_bytes(DType dtype) {
   return 0;
 }
 
+// How the values of a column are compressed. Stored in segments: append, never renumber.
+enum class Codec : std::uint16_t { kNone = 0, kLz4 = 1, kZstd = 2 };
+
 inline constexpr std::size_t kMaxDimensions = 8;
 inline constexpr std::size_t kMaxNameBytes = 95;
 inline constexpr std::size_t kMaxColumns = 256;
 
 // One field of a row. A nested observation is several columns whose names share a path:
-// "obs/pixels".
+// "obs/pixels". Where the first dimension is 0, rows have values of any length: token sequences,
+// point sets.
 struct Column {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<std::uint64_t> shape;  // of one row; empty is a scalar
   std::uint64_t limit = 0;           // integer scalars must lie in [0, limit); 0 is no limit
+  Codec codec = Codec::kNone;
+  // What memory is planned by: how many times smaller the codec makes a value, and the mean length
+  // of values of any length (0: 64).
+  double ratio = 1;
+  std::uint32_t expected = 0;
+  bool padded = false;  // batches of Python: one array as long as the longest value, and a mask
 
-  std::size_t elements() const {
+  bool variable() const { return !shape.empty() && shape[0] == 0; }
+  std::size_t elements() const { return product(0); }
+  // Of one row; 0 where its length varies.
+  std::size_t bytes() const { return elements() * dtype_bytes(dtype); }
+  // Of one item of a value whose length varies.
+  std::size_t item_bytes() const { return product(1) * dtype_bytes(dtype); }
+
+ private:
+  std::size_t product(std::size_t from) const {
     std::size_t n = 1;
-    for (std::uint64_t d : shape) n *= static_cast<std::size_t>(d);
+    for (std::size_t i = from; i < shape.size(); ++i) n *= static_cast<std::size_t>(shape[i]);
     return n;
   }
-  std::size_t bytes() const { return elements() * dtype_bytes(dtype); }
 };
 
 using Schema = std::vector<Column>;
+
+// Values of a column whose length varies, for some rows: row i has the items [offsets[i],
+// offsets[i + 1]) of `values`. Stands in the place of the column's bytes wherever rows are given.
+struct Ragged {
+  const void* values = nullptr;
+  const std::int64_t* offsets = nullptr;
+};
 
 }  // namespace replay_buffer

@@ -53,7 +53,9 @@ class Store {
   void priorities(std::span<const std::int64_t> ids, float* priorities, std::size_t step) const;
 
   // A row in place. begin_read() gives the addresses of its columns, or false when the row is gone;
-  // what was read there is whole only if end_read() with the same id then returns true.
+  // what was read there is whole only if end_read() with the same id then returns true. A value
+  // that is compressed is given unpacked, in memory that this thread's next begin_read() uses
+  // again.
   bool begin_read(std::int64_t id, const void** columns) const;
   bool end_read(std::int64_t id) const;
 

@@ -5,7 +5,8 @@ import numpy.typing as npt
 
 __version__: str
 
-_Columns = list[tuple[str, int, list[int], int]]
+#: name, dtype, shape (0: any length), limit, codec, ratio, expected, padded
+_Columns = list[tuple[str, int, list[int], int, int, float, int, bool]]
 
 def adopt_hot_methods(subclass: type) -> None: ...
 def check_location(location: str) -> tuple[int, str]: ...

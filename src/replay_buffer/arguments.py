@@ -26,6 +26,11 @@ def check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str = "") 
         if not isinstance(column, Column):
             check_arrays(column, out[name], n, path + "/")
             continue
+        if column.variable:
+            raise InvalidArgument(
+                f"out: column {path!r} has values of any length, which no array fits: "
+                "sample without out"
+            )
         array, shape = out[name], (n, *column.shape)
         if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape != shape:
             got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)

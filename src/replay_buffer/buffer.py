@@ -22,30 +22,16 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, arguments, sharing, waiting
+from . import _core, arguments, ragged, sharing, waiting
 from .config import BufferConfig, LinearSchedule, not_negative, shortest
-from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
+from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone
 from .hindsight import HindsightView
-from .inference import DONE, ENDS, STEP, Draft, no_rows
+from .inference import Draft, by_name, check_steps, no_rows
 from .schema import Column, Schema
-from .trajectories import TrajectoryView
+from .trajectories import TrajectoryView, only_item
 from .view import View
 from .views import Hindsight, Part, Trajectory
 from .writer import Autoreset, StepWriter
-
-#: Names of arrays that views make, which a column of steps cannot have.
-MADE_BY_VIEWS = (
-    "next_obs",
-    "final_obs",
-    "done",
-    "k",
-    "discount",
-    "mask",
-    "is_first",
-    "next_mask",
-    "lengths",
-    "relabelled",
-)
 
 #: What `sample` returns: arrays by column, nested where the schema is.
 Batch = dict[str, Any]
@@ -220,6 +206,9 @@ class ReplayBuffer(_core.Buffer):
         everything around them, resident_bytes what is in memory now. Before the columns are settled
         the first two are estimates for float32 observations (None without a shape).
 
+        compression is None, or the bytes that were compressed so far, before (bytes_in) and after
+        (bytes_kept), and their ratio.
+
         limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
         rows added, less the rows drawn) and how many processes wait.
         """
@@ -229,6 +218,7 @@ class ReplayBuffer(_core.Buffer):
         else:
             stats = {"size": 0, "capacity": self.capacity, **self._estimate()}
             stats["limiter"] = self._idle_limiter()
+            stats["compression"] = None
         stats["settled"] = self._settled()
         stats["strategy"] = self._config.strategy
         if stats["raw_bytes"] is not None:
@@ -262,7 +252,9 @@ class ReplayBuffer(_core.Buffer):
             if not gone.any():
                 return batch
         # Writers are so fast that some rows are always overwritten between the two calls.
-        return _where(~gone, batch)
+        assert self._schema is not None
+        kept: Batch = ragged.select(~gone, batch, self._schema.fields)
+        return kept
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
@@ -304,7 +296,7 @@ class ReplayBuffer(_core.Buffer):
                 batch = view.get([start])
             except RowGone:
                 continue
-            yield _first_item(batch)
+            yield only_item(batch)
 
     async def sample_async(
         self,
@@ -558,7 +550,7 @@ class ReplayBuffer(_core.Buffer):
         if self._config.storage == "steps":
             raise InvalidArgument("this buffer stores steps: writer() has append for them")
         schema = self._schema
-        row = _by_name(schema, values, columns)
+        row = by_name(schema, values, columns)
         if schema is None:
             if batched and all(no_rows(name, value) for name, value in row.items()):
                 self._draft.check_names(row)
@@ -656,64 +648,3 @@ _core.adopt_hot_methods(ReplayBuffer)
 # What Python says of wrong arguments names the call the user made.
 for _name in ("add", "add_batch", "sample", "update_priorities"):
     getattr(ReplayBuffer, f"_slow_{_name}").__qualname__ = f"ReplayBuffer.{_name}"
-
-
-def _by_name(schema: Schema | None, values: tuple[Any, ...], columns: dict[str, Any]) -> Batch:
-    """Positional values get the names of the fields; `done` is shorthand for terminated."""
-    if "done" in columns and "terminated" in columns:
-        raise SchemaMismatch("'done' is short for 'terminated': give one of them")
-    if schema is not None:
-        order = tuple(schema.fields)
-        short_end = "terminated" in order and "truncated" in order
-        if short_end and len(values) == len(order) - 1 and not columns and order[-2:] == ENDS[-2:]:
-            values = (*values, np.zeros_like(values[-1], dtype=bool))
-        if "done" in columns and "terminated" in order and "done" not in order:
-            columns = dict(columns)
-            columns["terminated"] = columns.pop("done")
-            if "truncated" in order and "truncated" not in columns:
-                columns["truncated"] = np.zeros_like(columns["terminated"], dtype=bool)
-    else:
-        ends = len(values) == len(ENDS) or "terminated" in columns or "truncated" in columns
-        order = ENDS if ends else DONE
-        if ends and "done" in columns:
-            columns = {("terminated" if k == "done" else k): v for k, v in columns.items()}
-    if len(values) > len(order):
-        raise SchemaMismatch(f"{len(values)} values were given, the columns are {', '.join(order)}")
-    row = dict(zip(order, values, strict=False))
-    twice = [name for name in columns if name in row]
-    if twice:
-        raise SchemaMismatch(f"column {twice[0]!r} was given by position and by name")
-    row.update(columns)
-    if schema is None and not row:
-        raise SchemaMismatch("a row needs a value for each column")
-    if schema is None and values:
-        missing = [name for name in order if name not in row]
-        if missing:
-            raise SchemaMismatch(f"column {missing[0]!r} is missing in the first row")
-    return row
-
-
-def check_steps(schema: Schema) -> None:
-    """Raises SchemaMismatch unless the columns are those of steps."""
-    for name in STEP:
-        if name not in schema.fields:
-            raise SchemaMismatch(f"steps have a column {name!r}, this schema has none")
-    for name in ("terminated", "truncated"):
-        if schema.fields[name] != Column((), "bool"):
-            raise SchemaMismatch(f"column {name!r} of steps is a bool, not {schema.fields[name]}")
-    for name in MADE_BY_VIEWS:
-        if name in schema.fields:
-            raise SchemaMismatch(f"column {name!r}: views give that name to what they make")
-
-
-def _first_item(batch: Batch) -> Batch:
-    """A batch of one item without its leading dimension, and without what is the same in all."""
-    return {
-        name: _first_item(value) if isinstance(value, dict) else value[0]
-        for name, value in batch.items()
-        if name not in ("mask", "is_first", "lengths")
-    }
-
-
-def _where(keep: npt.NDArray[np.bool_], batch: Batch) -> Batch:
-    return {k: _where(keep, v) if isinstance(v, dict) else v[keep] for k, v in batch.items()}

@@ -41,6 +41,8 @@ class HindsightView(View):
                 f"column {self._hindsight.achieved!r} is {column}, "
                 f"but {self._hindsight.goal!r} is {goal}"
             )
+        if column.variable:
+            raise InvalidArgument(f"column {self._hindsight.achieved!r}: goals have one length")
         for path in (self._hindsight.achieved, self._hindsight.goal):
             if path.split("/")[0] != "obs" or self._stacked(path, column)[0]:
                 raise InvalidArgument(f"goals are parts of obs, and not stacked: {path!r} is not")

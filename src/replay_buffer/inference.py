@@ -14,6 +14,19 @@ from .schema import EMPTY_DICT, Column, Schema, as_dtype, as_shape, plain_array
 DONE = ("obs", "action", "reward", "next_obs", "done")
 ENDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
 STEP = ("obs", "action", "reward", "terminated", "truncated")
+#: Names of arrays that views make, which a column of steps cannot have.
+MADE_BY_VIEWS = (
+    "next_obs",
+    "final_obs",
+    "done",
+    "k",
+    "discount",
+    "mask",
+    "is_first",
+    "next_mask",
+    "lengths",
+    "relabelled",
+)
 FLAGS = ("done", "terminated", "truncated")
 
 
@@ -234,3 +247,53 @@ def _stored_dtype(array: Any) -> np.dtype[Any]:
     """float64 becomes float32; everything else stays what it is."""
     dtype = array.dtype.newbyteorder("=")
     return np.dtype("float32") if dtype == np.float64 else as_dtype("dtype", dtype)
+
+
+def by_name(
+    schema: Schema | None, values: tuple[Any, ...], columns: dict[str, Any]
+) -> dict[str, Any]:
+    """Positional values get the names of the fields; `done` is shorthand for terminated."""
+    if "done" in columns and "terminated" in columns:
+        raise SchemaMismatch("'done' is short for 'terminated': give one of them")
+    if schema is not None:
+        order = tuple(schema.fields)
+        short_end = "terminated" in order and "truncated" in order
+        if short_end and len(values) == len(order) - 1 and not columns and order[-2:] == ENDS[-2:]:
+            values = (*values, np.zeros_like(values[-1], dtype=bool))
+        if "done" in columns and "terminated" in order and "done" not in order:
+            columns = dict(columns)
+            columns["terminated"] = columns.pop("done")
+            if "truncated" in order and "truncated" not in columns:
+                columns["truncated"] = np.zeros_like(columns["terminated"], dtype=bool)
+    else:
+        ends = len(values) == len(ENDS) or "terminated" in columns or "truncated" in columns
+        order = ENDS if ends else DONE
+        if ends and "done" in columns:
+            columns = {("terminated" if k == "done" else k): v for k, v in columns.items()}
+    if len(values) > len(order):
+        raise SchemaMismatch(f"{len(values)} values were given, the columns are {', '.join(order)}")
+    row = dict(zip(order, values, strict=False))
+    twice = [name for name in columns if name in row]
+    if twice:
+        raise SchemaMismatch(f"column {twice[0]!r} was given by position and by name")
+    row.update(columns)
+    if schema is None and not row:
+        raise SchemaMismatch("a row needs a value for each column")
+    if schema is None and values:
+        missing = [name for name in order if name not in row]
+        if missing:
+            raise SchemaMismatch(f"column {missing[0]!r} is missing in the first row")
+    return row
+
+
+def check_steps(schema: Schema) -> None:
+    """Raises SchemaMismatch unless the columns are those of steps."""
+    for name in STEP:
+        if name not in schema.fields:
+            raise SchemaMismatch(f"steps have a column {name!r}, this schema has none")
+    for name in ("terminated", "truncated"):
+        if schema.fields[name] != Column((), "bool"):
+            raise SchemaMismatch(f"column {name!r} of steps is a bool, not {schema.fields[name]}")
+    for name in MADE_BY_VIEWS:
+        if name in schema.fields:
+            raise SchemaMismatch(f"column {name!r}: views give that name to what they make")

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from . import ragged
+from .casting import Array as Array
+from .casting import cast
+from .casting import plain_array as plain_array
 from .errors import Corrupt, InvalidArgument, SchemaMismatch
 
 #: dtype names in the order of DType in include/replay_buffer/schema.h, which counts from 1.
@@ -31,25 +34,45 @@ DTYPES = (
     "float32",
     "float64",
 )
+#: Names of codecs in the order of Codec in the same file, which counts from 1.
+CODECS = ("lz4", "zstd")
+#: Items that a value of any length is expected to have unless a column says otherwise.
+EXPECTED = 64
 #: Keys of a batch, and keywords of add, that a column cannot be called.
 RESERVED = ("indices", "weights", "priority", "timeout")
 
 EMPTY_DICT = "a dict needs at least one column, this one is empty"
 
-Array = npt.NDArray[Any]
-
 
 @dataclass(frozen=True)
 class Column:
-    """One field of a row. `limit`: integer scalars must lie in [0, limit)."""
+    """One field of a row.
 
-    shape: tuple[int, ...] = ()
+    limit        integer scalars must lie in [0, limit)
+    compression  "lz4" (fast) or "zstd" (smaller): how values are stored
+    ratio        how many times smaller compression is expected to make them; what memory is
+                 planned by, where it is taken at once: in shared memory and files
+
+    A shape whose first dimension is None has values of any length: (None,) for sequences of
+    tokens, (None, 3) for sets of points. Of these,
+
+    expected     is their mean length, by which memory is planned
+    padded       has batches hold them in one array as long as the longest, with a mask beside it
+                 called "<name>_mask", instead of {"values": ..., "offsets": ...}
+    """
+
+    shape: tuple[int | None, ...] = ()
     dtype: Any = "float32"
     limit: int | None = None
+    compression: str | None = None
+    ratio: float = 1.0
+    expected: int | None = None
+    padded: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", as_shape("shape", self.shape))
+        object.__setattr__(self, "shape", _column_shape(self.shape))
         object.__setattr__(self, "dtype", as_dtype("dtype", self.dtype))
+        self._check_storage()
         if self.limit is not None:
             if self.shape != () or self.dtype.kind not in "iu":
                 raise InvalidArgument("limit is for integer scalars")
@@ -58,11 +81,54 @@ class Column:
             if not 1 <= self.limit < 2**63:
                 raise InvalidArgument(f"limit must be between 1 and 2^63 - 1, not {self.limit}")
 
-    def __str__(self) -> str:
-        dims = ",".join(map(str, self.shape))
-        below = f" < {self.limit}" if self.limit is not None else ""
-        return f"{self.dtype}{f'[{dims}]' if dims else ''}{below}"
+    @property
+    def variable(self) -> bool:
+        """Whether values have any length."""
+        return self.shape[:1] == (None,)
 
+    @property
+    def item_shape(self) -> tuple[int, ...]:
+        """The dimensions that all values have."""
+        return tuple(d for d in self.shape if d is not None)
+
+    def _check_storage(self) -> None:
+        if self.compression is not None and self.compression not in CODECS:
+            raise InvalidArgument(
+                f"compression must be None, 'lz4' or 'zstd', not {self.compression!r}"
+            )
+        number = isinstance(self.ratio, (int, float)) and not isinstance(self.ratio, bool)
+        if not number or not 1 <= self.ratio <= 1000:
+            raise InvalidArgument(f"ratio must be a number from 1 to 1000, not {self.ratio!r}")
+        if self.compression is None and self.ratio != 1:
+            raise InvalidArgument("ratio is for columns with compression")
+        object.__setattr__(self, "ratio", float(self.ratio))
+        object.__setattr__(self, "padded", bool(self.padded))
+        if not self.variable:
+            if self.expected is not None or self.padded:
+                raise InvalidArgument("expected and padded are for shapes that begin with None")
+            return
+        if self.expected is None:
+            object.__setattr__(self, "expected", EXPECTED)
+        try:
+            expected = _dimension(self.expected)
+        except TypeError:
+            raise InvalidArgument(
+                f"expected must be a whole number, not {self.expected!r}"
+            ) from None
+        if not 1 <= expected < 2**32:
+            raise InvalidArgument(f"expected must be between 1 and 2^32 - 1, not {expected}")
+        object.__setattr__(self, "expected", expected)
+
+    def __str__(self) -> str:
+        dims = ",".join("any" if d is None else str(d) for d in self.shape)
+        below = f" < {self.limit}" if self.limit is not None else ""
+        packed = f" {self.compression}" if self.compression is not None else ""
+        return f"{self.dtype}{f'[{dims}]' if dims else ''}{below}{packed}"
+
+
+#: A column as the core takes it: name, dtype, shape (0: any length), limit, codec, ratio, expected,
+#: padded.
+CoreColumn = tuple[str, int, list[int], int, int, float, int, bool]
 
 Tree = Mapping[str, "Column | Tree"]
 
@@ -86,27 +152,44 @@ class Schema:
                 raise InvalidArgument(f"column {name!r}: the name is reserved")
         object.__setattr__(self, "columns", columns)
 
-    def core_columns(self) -> list[tuple[str, int, list[int], int]]:
+    def core_columns(self) -> list[CoreColumn]:
         """The same as the core takes it."""
         return [
-            (path, DTYPES.index(c.dtype.name) + 1, list(c.shape), c.limit or 0)
+            (
+                path,
+                DTYPES.index(c.dtype.name) + 1,
+                [d or 0 for d in c.shape],
+                c.limit or 0,
+                0 if c.compression is None else CODECS.index(c.compression) + 1,
+                c.ratio,
+                c.expected or 0,
+                c.padded,
+            )
             for path, c in self.columns
         ]
 
     @classmethod
-    def from_core(cls, columns: Iterable[tuple[str, int, list[int], int]]) -> Schema:
+    def from_core(cls, columns: Iterable[CoreColumn]) -> Schema:
         """The schema of a segment, from what core_columns() gave. Raises Corrupt for any other."""
         given = list(columns)
         fields: dict[str, Any] = {}
         try:
-            for path, dtype, shape, limit in given:
+            for path, dtype, shape, limit, codec, ratio, expected, padded in given:
                 *outer, name = path.split("/")
                 inner = fields
                 for part in outer:
                     inner = inner.setdefault(part, {})
-                inner[name] = Column(tuple(shape), DTYPES[dtype - 1], limit or None)
+                inner[name] = Column(
+                    tuple(d or None for d in shape),
+                    DTYPES[dtype - 1],
+                    limit or None,
+                    CODECS[codec - 1] if codec else None,
+                    ratio,
+                    expected or None,
+                    padded,
+                )
             schema = cls(fields)
-        except (InvalidArgument, AttributeError, TypeError) as error:
+        except (InvalidArgument, AttributeError, TypeError, IndexError) as error:
             raise Corrupt(f"the columns of the segment make no sense: {error}") from None
         if schema.core_columns() != given:
             raise Corrupt("the columns of the segment are not in the order of their groups")
@@ -115,27 +198,36 @@ class Schema:
     def __str__(self) -> str:
         return ", ".join(f"{path} {column}" for path, column in self.columns)
 
-    def arrays(self, values: Mapping[str, Any], rows: int | None) -> tuple[int, list[Array]]:
-        """One array per column, with a leading dimension, from values per field.
+    def arrays(self, values: Mapping[str, Any], rows: int | None) -> tuple[int, list[Any]]:
+        """One array per column, with a leading dimension, from values per field; where the length
+        varies, values and offsets.
 
         `rows` is None for the values of one row, else unknown (-1): found in the values.
         Raises SchemaMismatch before anything is stored.
         """
         lead = 1 if rows is None else -1
-        out: list[Array] = []
+        out: list[Any] = []
         for (path, column), value in zip(
             self.columns, _leaves(self.fields, values, ""), strict=True
         ):
-            array = as_column(path, column, value, batched=rows is not None)
+            given, array = self._column(path, column, value, batched=rows is not None)
             if lead < 0:
-                lead = array.shape[0]
-            elif array.shape[0] != lead:
+                lead = given
+            elif given != lead:
                 raise SchemaMismatch(
-                    f"column {path!r}: {array.shape[0]} rows were given, "
-                    f"{lead} in the columns before it"
+                    f"column {path!r}: {given} rows were given, {lead} in the columns before it"
                 )
             out.append(array)
         return lead, out
+
+    @staticmethod
+    def _column(path: str, column: Column, value: Any, *, batched: bool) -> tuple[int, Any]:
+        """How many rows were given, and their values as the core takes them."""
+        if column.variable:
+            pair = ragged.as_ragged(path, column.shape[1:], column.dtype, value, batched=batched)
+            return len(pair[1]) - 1, pair
+        array = as_column(path, column, value, batched=batched)
+        return array.shape[0], array
 
 
 def as_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -148,6 +240,15 @@ def as_shape(name: str, shape: Any) -> tuple[int, ...]:
     if any(not 1 <= d < 2**40 for d in dims) or len(dims) > 8:
         raise InvalidArgument(f"{name} has 0 to 8 dimensions from 1 to 2^40, not {shape!r}")
     return dims
+
+
+def _column_shape(shape: Any) -> tuple[int | None, ...]:
+    """A shape whose first dimension may be None."""
+    if isinstance(shape, (tuple, list)) and shape and shape[0] is None:
+        if len(shape) > 1 and None in shape[1:]:
+            raise InvalidArgument(f"shape: only the first dimension can be None, not {shape!r}")
+        return (None, *as_shape("shape", (1, *shape[1:]))[1:])
+    return as_shape("shape", shape)
 
 
 def _dimension(value: Any) -> int:
@@ -181,6 +282,8 @@ def _flatten(fields: Any, prefix: str) -> Iterator[tuple[str, Column]]:
         if isinstance(value, Column):
             if len(path.encode()) > 95:
                 raise InvalidArgument(f"column {path!r}: a name has at most 95 bytes")
+            if value.padded and f"{name}_mask" in fields:
+                raise InvalidArgument(f"column {path!r}: '{name}_mask' is the name of its mask")
             yield path, value
         elif isinstance(value, Mapping):
             if not value:
@@ -211,53 +314,18 @@ def _leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
             yield from _leaves(spec, values[name], f"{prefix}{name}/")
 
 
-def plain_array(path: str, value: Any) -> Array:
-    """`value` as an array of numbers."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
-    if np.ma.is_masked(value):
-        raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
-    if array.dtype == object and isinstance(value, int):
-        raise SchemaMismatch(f"column {path!r}: {value} does not fit into 64 bits")
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise SchemaMismatch(
-            f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"
-        )
-    return array
-
-
 def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
     """`value` with a leading dimension and the column's dtype, C-contiguous."""
     array = plain_array(path, value)
     if batched and array.shape == (0,):
-        return np.empty((0, *column.shape), column.dtype)
+        shape: tuple[Any, ...] = (0, *column.shape)
+        return np.empty(shape, column.dtype)
     rows = array.shape[:1] if batched else ()
     if array.shape != rows + column.shape or (batched and array.ndim == 0):
         wanted = str((0, *column.shape)).replace("0", "n", 1) if batched else str(column.shape)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
-    out = np.require(_cast(path, column, array), requirements=["C", "A"])
+    out = np.require(cast(path, column.dtype, array), requirements=["C", "A"])
     if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
         bad = out.min() if out.min() < 0 else out.max()
         raise SchemaMismatch(f"column {path!r}: expected 0 to {column.limit - 1}, got {bad}")
     return out if batched else out.reshape((1, *column.shape))
-
-
-def _cast(path: str, column: Column, array: Array) -> Array:
-    """Casts only where no value changes its meaning: rounding of floats is all that is allowed."""
-    to = column.dtype
-    if array.dtype == to:
-        return array
-    if to.kind != "f" and array.dtype.kind == "f" and to.kind != "b":
-        raise SchemaMismatch(f"column {path!r}: expected {to}, got {array.dtype}")
-    with np.errstate(all="ignore"):
-        out = array.astype(to)
-        back = out.astype(array.dtype)
-    if to.kind == "f":
-        wrong = np.isinf(out) & np.isfinite(array)
-    else:
-        wrong = (back != array) | ((out < 0) != (array < 0)) if to.kind != "b" else back != array
-    if np.any(wrong):
-        raise SchemaMismatch(f"column {path!r}: {array[wrong].flat[0]} does not fit into {to}")
-    return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _core, arguments
+from . import _core, arguments, ragged
 from .errors import NotEnoughRows
 from .schema import Column
 from .view import Role, View, filled
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 class TrajectoryView(View):
     """A view whose time is that of the longest episode in the batch."""
 
-    def sample(self, batch_size: int, **options: Any) -> Batch:
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> Batch:
         """Draw a batch of whole episodes; see ReplayBuffer.sample."""
         assert self._trajectory is not None
-        n = arguments.count("batch_size", batch_size)
-        out = options.pop("out", None)
-        if not self._ready():
-            return self._slow_sample(n, **options)
+        n, seconds = self._await_columns(batch_size, beta, timeout)
         lengths = self._measure()
         for _ in range(100):
-            drawn = lengths.sample(n, **options)
+            drawn = lengths._sample_prepared(n, beta=beta, timeout=seconds)
             time = self._trajectory.length or int(drawn["lengths"].max())
-            fits = drawn["lengths"] <= time
-            if not fits.all():
-                continue  # drawn again: an episode longer than there is room for
             batch, not_made = self._make(drawn["indices"], time)
             if not not_made.any():
                 batch.update({k: v for k, v in drawn.items() if k != "lengths"})
@@ -54,3 +55,16 @@ class TrajectoryView(View):
             made = batch["lengths"][~not_made]
             time = int(made.max()) if made.size else 1
         return self._get(wanted, time)
+
+
+def only_item(batch: Batch) -> Batch:
+    """A batch of one item without its leading dimension, and without what is the same in all."""
+    return {
+        name: value
+        if ragged.held(value)
+        else only_item(value)
+        if isinstance(value, dict)
+        else value[0]
+        for name, value in batch.items()
+        if name not in ("mask", "is_first", "lengths")
+    }

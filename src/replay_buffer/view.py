@@ -126,6 +126,13 @@ class View(_core.View):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
+        n, seconds = self._await_columns(batch_size, beta, timeout)
+        if out is not None:
+            arguments.check_arrays(self._expected, out, n)
+        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+
+    def _await_columns(self, batch_size: Any, beta: Any, timeout: Any) -> tuple[int, float]:
+        """Checks what `sample` was given; the batch size, and the seconds that are left to wait."""
         n = arguments.count("batch_size", batch_size)
         self._buffer._check_open()
         if beta is not None:
@@ -137,9 +144,7 @@ class View(_core.View):
             raise NotEnoughRows(f"cannot sample {n} items: the buffer is empty")
         if n > 2**31 - 1:
             raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
-        if out is not None:
-            arguments.check_arrays(self._expected, out, n)
-        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+        return n, seconds
 
     def _ready(self) -> bool:
         """Whether the columns are known, so that the view is open."""
@@ -162,6 +167,10 @@ class View(_core.View):
     def _time(self) -> int:
         return self._sequence.burn_in + self._sequence.length if self._sequence else 0
 
+    def _longest(self) -> int:
+        """Steps of the longest episodes that are drawn whole; 0: of any."""
+        return (self._trajectory.length or 0) if self._trajectory else 0
+
     def _prepare(self) -> None:
         schema = self._buffer.schema
         assert schema is not None
@@ -170,6 +179,7 @@ class View(_core.View):
             raise InvalidArgument(
                 "of transitions a view can make NStep; everything else needs storage='steps'"
             )
+        self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
         self._expected = self._arrays(outputs)
         self._open(self._buffer, self._spec(schema), _described(outputs))
@@ -185,7 +195,7 @@ class View(_core.View):
             "sequence": sequence is not None or self._trajectory is not None,
             "steps": n_step.n,
             "gamma": n_step.gamma,
-            "length": sequence.length if sequence else 0,
+            "length": sequence.length if sequence else self._longest(),
             "burn_in": sequence.burn_in if sequence else 0,
             "period": sequence.period if sequence else 1,
             "pad": sequence.pad if sequence else True,
@@ -240,11 +250,19 @@ class View(_core.View):
         if self._trajectory is not None:
             yield "lengths", Role.LENGTH, -1, False, Column((), "int32")
 
+    def _check_stacked(self, schema: Schema) -> None:
+        for path in self._stack.columns or ():
+            find(schema, path)
+            if path.split("/")[0] != "obs":
+                raise InvalidArgument(f"frames are parts of obs: {path!r} is not")
+
     def _stacked(self, path: str, column: Column) -> tuple[bool, Column]:
         """Whether frames of a column are stacked, and what then stands in a batch."""
         chosen = self._stack.columns
         if self._stack.n == 1 or not (chosen is None or path in chosen):
             return False, column
+        if column.variable:
+            raise InvalidArgument(f"column {path!r}: frames of any length cannot be stacked")
         if len(column.shape) > 6:
             raise InvalidArgument(f"column {path!r} has too many dimensions to be stacked")
         return True, Column((self._stack.n, *column.shape), column.dtype)
@@ -255,7 +273,7 @@ class View(_core.View):
         for name, role, _, _, column in outputs:
             timed = Role.STEP <= role <= Role.IDS
             shape = (max(1, self._time()), *column.shape) if timed else column.shape
-            _put(tree, name, Column(shape, column.dtype))
+            _put(tree, name, column if column.variable else Column(shape, column.dtype))
         tree["indices"] = Column((), "int64")
         if self._buffer.config.weighted:
             tree["weights"] = Column((), "float32")
@@ -288,7 +306,7 @@ class View(_core.View):
 def _described(outputs: list[Output]) -> list[tuple[str, int, int, bool, int, list[int]]]:
     """Outputs as the core takes them."""
     return [
-        (name, int(role), column, stacked, DTYPES.index(c.dtype.name) + 1, list(c.shape))
+        (name, int(role), column, stacked, DTYPES.index(c.dtype.name) + 1, list(c.item_shape))
         for name, role, column, stacked, c in outputs
     ]
 

@@ -15,6 +15,7 @@ import numpy as np
 from . import _core, arguments
 from .errors import Closed, InvalidArgument, SchemaMismatch
 from .inference import STEP
+from .ragged import as_ragged
 from .schema import Array, Schema, as_column
 
 if TYPE_CHECKING:
@@ -167,18 +168,26 @@ class StepWriter(_core.Writer):
 
     def _finals(
         self, schema: Schema, arrays: list[Array], final_obs: Any, single: bool
-    ) -> list[Array | None] | None:
+    ) -> list[Any] | None:
         """The last observations of the streams that ended, in arrays as long as all of them."""
         by_path = {path: array for (path, _), array in zip(schema.columns, arrays, strict=True)}
         ended = by_path["terminated"] | by_path["truncated"]
         if final_obs is None or not ended.any():
             return None
-        finals: list[Array | None] = []
+        finals: list[Any] = []
         for path, column in schema.columns:
             if path.split("/")[0] != "obs":
                 finals.append(None)
                 continue
-            whole = np.zeros((self._streams, *column.shape), column.dtype)
+            if column.variable:
+                rows = [
+                    _final_of(final_obs, path, stream, single) if ended[stream] else ()
+                    for stream in range(self._streams)
+                ]
+                shape = column.item_shape
+                finals.append(as_ragged("final_" + path, shape, column.dtype, rows, batched=True))
+                continue
+            whole = np.zeros((self._streams, *column.item_shape), column.dtype)
             for stream in np.flatnonzero(ended):
                 value = _final_of(final_obs, path, int(stream), single)
                 whole[stream] = as_column("final_" + path, column, value, batched=False)[0]

@@ -1,6 +1,7 @@
 // Files after a power cut: the disk has some pages as they were and others as they became.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <random>
 
@@ -164,6 +165,50 @@ TEST_P(Durable, NonsenseInBlocksAndHeadIsNotBelieved) {
   header_in(image.bytes).counters.era.store(~std::uint64_t{0} - 5);
   write_all(directory / "file", image.bytes);
   EXPECT_EQ(check_and_use(directory / "file", schema), 300u);
+}
+
+// All rows that are there, whole.
+void check_rows(const Buffer& buffer, const Schema& schema) {
+  std::vector<std::int64_t> ids(buffer.capacity());
+  ids.resize(buffer.latest(ids.size(), ids.data()));
+  NumberedRows rows(schema, ids.size() + 1);
+  EXPECT_EQ(buffer.get(ids, rows.out(), nullptr), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_TRUE(rows.whole(i)) << ids[i];
+  EXPECT_EQ(verify(buffer.ring(), buffer.owners()), std::vector<std::string>{});
+}
+
+TEST_P(Durable, OfValuesThatVaryInSizeAnyMixtureOfPagesGivesWholeRows) {
+  constexpr std::size_t kPiece = 512;
+  const Schema schema = testing::varied_schema();
+  std::mt19937_64 random(11);
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    SCOPED_TRACE(round);
+    const Directory directory;
+    const std::string path = directory / "file";
+    BufferConfig config = config_of(60, GetParam(), 8);
+    config.durable = true;
+    config.arena_bytes = 2048 + 1024 * (round % 4);
+    std::vector<std::byte> bytes;
+    std::vector<std::byte> later;
+    {
+      Buffer buffer(Segment::create(file_at(path), config, schema));
+      add(buffer, schema, 0, 20 + random() % 150);
+      bytes = read_all(path);
+      add(buffer, schema, 1000, 1 + random() % 120);
+      later = read_all(path);
+    }
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+      if (random() % 2 == 0) std::memcpy(bytes.data() + at, later.data() + at, kPiece);
+    }
+    header_in(bytes).counters.boot.store(12345);
+    write_all(path, bytes);
+    Buffer buffer(Segment::open(file_at(path), os::Access::kReadWrite));
+    check_rows(buffer, schema);
+    for (std::uint64_t more = 0; more < 20; ++more) {
+      add(buffer, schema, 5000 + 7 * more, 7);
+      check_rows(buffer, schema);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Durable,

@@ -165,6 +165,12 @@ std::vector<Specimen> all_specimens() {
   config = testing::config_of(100, S::kPrioritized, 8);
   config.durable = true;
   add("durable", config, small, 150);
+  config = testing::config_of(100, S::kPrioritized, 8);
+  config.durable = true;
+  add("varied", config, testing::varied_schema(), 150);
+  config = testing::config_of(60, S::kUniform, 8);
+  config.arena_bytes = 2048;
+  add("varied, arenas that are soon full", config, testing::varied_schema(), 150);
   add("large rows", testing::config_of(50, S::kUniform, 4), testing::large_schema(5000), 70);
   return all;
 }
@@ -195,6 +201,10 @@ std::vector<Section> sections_of(const Layout& l) {
     if (l.has_lows()) all.push_back({l.lows_at, inner});
   }
   if (l.durable()) all.push_back({l.checks_at, capacity * kWord});
+  if (l.has_arenas()) {
+    all.push_back({l.arenas_at, l.block_count * l.settings.arena_bytes});
+    all.push_back({l.arenas_at, 512});
+  }
   return all;
 }
 

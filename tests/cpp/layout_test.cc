@@ -217,7 +217,7 @@ TEST(Layout, OverheadIsSmall) {
 }
 
 TEST(Layout, RowWordsLeaveTheRecordOnlyWherePaddingIsDear) {
-  const Layout apart = plan(config_of(100), apart_schema());
+  const Layout apart = plan(config_of(1'000'000), apart_schema());
   EXPECT_NE(apart.words_at, apart.records_at);
   EXPECT_EQ(apart.record_stride, 132u);
   const Layout together = plan(config_of(100));
@@ -319,7 +319,7 @@ TEST(Layout, RefusesSizesThatOverflow) {
 
 TEST(Layout, AnErrorNamesTheColumn) {
   try {
-    plan(config_of(10), {{"good", DType::kBool, {}}, {"velocity", DType::kFloat32, {0}}});
+    plan(config_of(10), {{"good", DType::kBool, {}}, {"velocity", DType::kFloat32, {2, 0}}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("velocity"), std::string::npos) << error.what();

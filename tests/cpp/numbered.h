@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/codec.h"
+#include "core/pieces.h"
 #include "replay_buffer/error.h"
 #include "replay_buffer/schema.h"
 #include "segment/segment.h"
@@ -33,26 +36,73 @@ inline Schema apart_schema() {
   return {{"number", DType::kUInt32, {2}}, {"pixels", DType::kUInt8, {121}}};
 }
 
+// Whether this build can compress.
+inline bool have_codecs() {
+  try {
+    check_codecs({{"x", DType::kUInt8, {}, 0, Codec::kLz4}});
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+// Values of any length, and values that are compressed where this build can: all that varies in
+// size. With LZ4: how small Zstd makes a value depends a little on those before it.
+inline Schema varied_schema() {
+  const bool can = have_codecs();
+  return {{"number", DType::kUInt64, {}},
+          {"tokens", DType::kUInt16, {0}, 0, Codec::kNone, 1, 30},
+          {"frame", DType::kUInt8, {300}, 0, can ? Codec::kLz4 : Codec::kNone},
+          {"points", DType::kFloat32, {0, 2}, 0, can ? Codec::kLz4 : Codec::kNone, 1, 20},
+          {"done", DType::kBool, {}}};
+}
+
 // n rows in columns, as the buffer takes and gives them. Column 0 is the number.
 class NumberedRows {
  public:
-  NumberedRows(const Schema& schema, std::size_t n) {
+  NumberedRows(const Schema& schema, std::size_t n) : schema_(schema), rows_(n) {
     for (const Column& column : schema) {
       bytes_.push_back(column.bytes());
       columns_.emplace_back(column.bytes() * n);
+      offsets_.emplace_back(column.variable() ? n + 1 : 0);
+      pieces_.push_back(column.variable() ? std::make_unique<Pieces>(n, 64) : nullptr);
+      values_.emplace_back(column.variable() ? n : 0);
+      joined_.emplace_back();
+      ragged_.emplace_back();
     }
-    for (std::vector<std::byte>& column : columns_) pointers_.push_back(column.data());
+    for (std::size_t c = 0; c < schema.size(); ++c) {
+      const bool variable = pieces_[c] != nullptr;
+      in_.push_back(variable ? reinterpret_cast<std::byte*>(&ragged_[c]) : columns_[c].data());
+      out_.push_back(variable ? reinterpret_cast<std::byte*>(pieces_[c].get())
+                              : columns_[c].data());
+    }
   }
+  NumberedRows(NumberedRows&&) = default;
 
-  const std::byte* const* in() const { return pointers_.data(); }
-  std::byte* const* out() const { return pointers_.data(); }
+  // Values of any length are put one after the other here.
+  const std::byte* const* in() const {
+    for (std::size_t c = 0; c < bytes_.size(); ++c) {
+      if (!pieces_[c]) continue;
+      joined_[c].clear();
+      for (std::size_t at = 0; at < rows_; ++at) {
+        joined_[c].insert(joined_[c].end(), values_[c][at].begin(), values_[c][at].end());
+        offsets_[c][at + 1] =
+            static_cast<std::int64_t>(joined_[c].size() / schema_[c].item_bytes());
+      }
+      ragged_[c] = {joined_[c].data(), offsets_[c].data()};
+    }
+    return in_.data();
+  }
+  std::byte* const* out() const { return out_.data(); }
 
   void fill(std::size_t at, std::uint64_t number) {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
-      std::byte* cell = columns_[c].data() + at * bytes_[c];
-      for (std::size_t i = 0; i < bytes_[c]; i += sizeof(number)) {
-        const std::uint64_t word = pattern(number, c, i);
-        std::memcpy(cell + i, &word, std::min(sizeof(word), bytes_[c] - i));
+      const std::vector<std::byte> bytes = value(number, c);
+      if (pieces_[c]) {
+        values_[c][at] = bytes;
+      } else {
+        std::copy(bytes.begin(), bytes.end(),
+                  columns_[c].begin() + static_cast<std::ptrdiff_t>(at * bytes_[c]));
       }
     }
   }
@@ -65,13 +115,12 @@ class NumberedRows {
 
   // Whether every byte of the row follows from its number.
   bool whole(std::size_t at) const {
-    const std::uint64_t n = number(at);
     for (std::size_t c = 1; c < columns_.size(); ++c) {
-      const std::byte* cell = columns_[c].data() + at * bytes_[c];
-      for (std::size_t i = 0; i < bytes_[c]; i += sizeof(n)) {
-        const std::uint64_t word = pattern(n, c, i);
-        if (std::memcmp(cell + i, &word, std::min(sizeof(word), bytes_[c] - i)) != 0) return false;
-      }
+      const std::vector<std::byte> wanted = value(number(at), c);
+      if (pieces_[c] && pieces_[c]->size(at) != wanted.size()) return false;
+      const std::byte* found =
+          pieces_[c] ? pieces_[c]->data(at) : columns_[c].data() + at * bytes_[c];
+      if (!std::equal(wanted.begin(), wanted.end(), found)) return false;
     }
     return true;
   }
@@ -81,13 +130,40 @@ class NumberedRows {
   }
 
  private:
+  // The bytes of a value: for a codec with long runs, but for each fourth row, which does not
+  // compress; of any length with no items now and then, and many.
+  std::vector<std::byte> value(std::uint64_t number, std::size_t c) const {
+    std::size_t n = bytes_[c];
+    if (pieces_[c]) {
+      const std::uint64_t scale = number % 5 == 0 ? 4 : 1;
+      const std::size_t items = (number + c) % 7 == 0 ? 0 : (number * 31 + c) % 24 * scale;
+      n = items * schema_[c].item_bytes();
+    }
+    const bool runs = schema_[c].codec != Codec::kNone && number % 4 != 3;
+    std::vector<std::byte> bytes(n);
+    for (std::size_t i = 0; i < n; i += sizeof(number)) {
+      const std::uint64_t word = pattern(number, c, runs ? i / 128 * 128 : i);
+      std::memcpy(bytes.data() + i, &word, std::min(sizeof(word), n - i));
+    }
+    return bytes;
+  }
+
   static std::uint64_t pattern(std::uint64_t number, std::size_t column, std::size_t at) {
     return column == 0 ? number : (number + column) * 0x9e3779b97f4a7c15 + at;
   }
 
+  Schema schema_;
+  std::size_t rows_;
   std::vector<std::size_t> bytes_;
   std::vector<std::vector<std::byte>> columns_;
-  std::vector<std::byte*> pointers_;
+  // Of columns of any length.
+  std::vector<std::vector<std::vector<std::byte>>> values_;
+  mutable std::vector<std::vector<std::byte>> joined_;
+  mutable std::vector<std::vector<std::int64_t>> offsets_;
+  mutable std::vector<Ragged> ragged_;
+  std::vector<std::unique_ptr<Pieces>> pieces_;
+  std::vector<std::byte*> in_;
+  std::vector<std::byte*> out_;
 };
 
 inline BufferConfig config_of(std::uint64_t capacity,

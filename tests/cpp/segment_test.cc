@@ -107,7 +107,7 @@ TEST(Segment, MemoryIsReservedNotUsed) {
   const auto segment =
       Segment::create({}, config_of(1'000'000, SamplingStrategy::kPrioritized), frames);
   EXPECT_GT(segment->layout().total_bytes, std::size_t{56'000'000'000});
-  EXPECT_LT(segment->resident_bytes(), std::size_t{1} << 20);
+  EXPECT_LT(segment->resident_bytes(), std::size_t{16} << 20);  // a few huge pages
 }
 
 }  // namespace

@@ -55,6 +55,12 @@ BufferConfig durable() {
   return config;
 }
 
+// Values that vary in size, in arenas that are full before the block is.
+BufferConfig varied(BufferConfig config) {
+  config.arena_bytes = 1536;
+  return config;
+}
+
 std::vector<Operation> writing() {
   std::vector<Operation> all;
   const auto each = [&](const std::string& name, std::vector<BufferConfig> configs,
@@ -65,7 +71,8 @@ std::vector<Operation> writing() {
                                : config.strategy == SamplingStrategy::kUniform ? " uniform"
                                : config.strategy == SamplingStrategy::kFifo    ? " fifo"
                                                                                : " prioritized";
-      all.push_back({name + kind, config, fill, run});
+      const std::string size = config.arena_bytes != 0 ? " varied" : "";
+      all.push_back({name + kind + size, config, fill, run});
     }
   };
   for (const BufferConfig& config : {steps(uniform()), steps(), steps(durable())}) {
@@ -86,6 +93,10 @@ std::vector<Operation> writing() {
   each("add many", {uniform(), prioritized(), tall(), durable(), fifo()},
        [](World&, Participant& child) {
          for (int call = 0; call < 6; ++call) child.add(9);
+       });
+  each("add many", {varied(uniform()), varied(prioritized()), varied(durable()), varied(fifo())},
+       [](World&, Participant& child) {
+         for (int call = 0; call < 3; ++call) child.add(9);
        });
   each("add with priorities", {prioritized(), tall(), durable()},
        [](World&, Participant& child) { child.add(11, true); });
@@ -141,8 +152,9 @@ void leave_victims(const World& world) {
 
 std::vector<Operation> mending() {
   std::vector<Operation> all;
-  for (const BufferConfig& config : {uniform(), prioritized(), tall()}) {
-    const std::string kind = config.capacity > 256                           ? " tall"
+  for (const BufferConfig& config : {uniform(), prioritized(), tall(), varied(prioritized())}) {
+    const std::string kind = config.arena_bytes != 0                         ? " varied"
+                             : config.capacity > 256                         ? " tall"
                              : config.strategy == SamplingStrategy::kUniform ? " uniform"
                                                                              : " prioritized";
     // By one that opens the buffer.
@@ -187,9 +199,8 @@ std::vector<Operation> mending() {
                    [](World&) {},
                    {},
                    [](World& world, Witness& witness) {
-                     Participant child(
-                         Segment::create(world.where, world.config, testing::small_schema()), 2,
-                         &witness);
+                     Participant child(Segment::create(world.where, world.config, world.schema()),
+                                       2, &witness);
                      child.add(2);
                    }});
   }

@@ -196,8 +196,10 @@ class World {
 
   std::unique_ptr<Segment> open() const { return Segment::open(where, os::Access::kReadWrite); }
   void open_and_close() const { const Buffer buffer(open()); }
-  void create() {
-    me = std::make_unique<Participant>(Segment::create(where, config, testing::small_schema()), 1);
+  void create() { me = std::make_unique<Participant>(Segment::create(where, config, schema()), 1); }
+  // An arena is asked for where values are to vary in size.
+  Schema schema() const {
+    return config.arena_bytes != 0 ? testing::varied_schema() : testing::small_schema();
   }
   bool prioritized() const { return config.strategy == SamplingStrategy::kPrioritized; }
 
@@ -225,6 +227,11 @@ class World {
       const std::uint64_t now = BlockWord::unpack(block.word.load()).lap;
       if (who.buffer.layout().has_steps() && now >= lap + 3) continue;
       if (lap * ring.blocks.block_count() + slot / ring.blocks.block_rows() < ring.blocks.era())
+        continue;
+      // A later lap of the block may have needed its bytes.
+      const std::uint64_t block =
+          ring.segment->blocks()[slot / ring.blocks.block_rows()].word.load();
+      if (ring.rows.has_arenas() && !row_committed(word) && BlockWord::unpack(block).lap > lap + 1)
         continue;
       ASSERT_EQ(who.buffer.get({&id, 1}, out.out(), nullptr), 0u) << "row " << id << " is lost";
       ASSERT_TRUE(out.whole(0, number)) << "row " << id;

@@ -229,8 +229,8 @@ def test_stat_shows_counters_columns_and_owners() -> None:
         for name in ("size", "capacity", "rows_added", "rows_sampled", "samples", "strategy"):
             assert facts[name] == expected[name], name
         assert facts["columns"] == {
-            "obs": {"shape": [3], "dtype": "float32"},
-            "action": {"shape": [], "dtype": "int64"},
+            "obs": {"shape": [3], "dtype": "float32", "compression": None},
+            "action": {"shape": [], "dtype": "int64", "compression": None},
         }
         (owner,) = facts["owners"]
         assert (owner["pid"], owner["alive"], owner["rows_added"]) == (os.getpid(), True, 10)

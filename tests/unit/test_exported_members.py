@@ -62,7 +62,7 @@ MEMBERS: dict[type, str] = {
     Trajectory: "length",
     Hindsight: "achieved goal k reward strategy",
     Schema: "arrays columns core_columns fields from_core",
-    Column: "dtype limit shape",
+    Column: "compression dtype expected item_shape limit padded ratio shape variable",
     LinearSchedule: "end start steps",
 }
 
@@ -112,7 +112,8 @@ SIGNATURES: dict[Any, str] = {
     Trajectory: "(length=None)",
     Hindsight: "(strategy='future', k=4, reward=None, achieved='obs/achieved_goal', "
     "goal='obs/desired_goal')",
-    Column: "(shape=(), dtype='float32', limit=None)",
+    Column: "(shape=(), dtype='float32', limit=None, compression=None, ratio=1.0, expected=None, "
+    "padded=False)",
     Schema: "(fields)",
     LinearSchedule: "(start, end, steps)",
 }
@@ -194,6 +195,7 @@ def test_stats_have_these_keys() -> None:
         "settled",
         "strategy",
         "limiter",
+        "compression",
     }
     assert set(buffer.stats()) == sizes
     buffer.add([0.0] * 3, 1, 0.0, [0.0] * 3, False)

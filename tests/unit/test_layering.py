@@ -27,6 +27,7 @@ PACKAGE = ROOT / "src" / "replay_buffer"
 CPP_ORDER = ["os", "segment", "core", "env", "python"]
 PUBLIC_HEADERS_FOR_OS = {"replay_buffer/error.h"}
 SIMD_HEADERS = {"emmintrin.h", "immintrin.h", "arm_neon.h"}  # the compiler's, not the system's
+CODEC_HEADERS = {"blosc2.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 PLATFORM_TEST = re.compile(
@@ -57,7 +58,9 @@ def may_include(folder: str, name: str, *, angled: bool) -> bool:
     if name == "Python.h" or name.startswith(("nanobind/", "numpy/")):
         return folder == "python"
     is_standard = "/" not in name and not name.endswith(".h")
-    return is_standard or folder == "os" or (folder == "core" and name in SIMD_HEADERS)
+    return (
+        is_standard or folder == "os" or (folder == "core" and name in SIMD_HEADERS | CODEC_HEADERS)
+    )
 
 
 def cpp_sources() -> list[tuple[str, Path]]:
@@ -129,7 +132,7 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 # module; __init__ is the face of the package and imports what it offers.
 PYTHON_ORDER = [
     {"_core"},
-    {"errors", "config", "schema"},
+    {"errors", "config", "casting", "ragged", "schema"},
     {"arguments", "inference", "shared_array", "views", "waiting"},
     {"buffer", "circular", "hindsight", "pipeline", "sharing", "trajectories", "view", "writer"},
     {"vector", "service"},

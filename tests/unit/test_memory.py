@@ -163,7 +163,7 @@ def grown_in_windows() -> list[int]:
     out = buffer.sample(8)
     grown = []
     tracemalloc.start()
-    for _ in range(6):
+    for _ in range(15):  # caches of the interpreter and of NumPy fill up in the first ones
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(100):
@@ -219,7 +219,7 @@ def test_calls_cost_what_is_stored_not_what_could_be() -> None:
     buffer = ReplayBuffer(BufferConfig(200_000_000), schema={"k": Column((), "int64")})
     buffer.add_batch(np.arange(10))
     before = buffer.stats()["resident_bytes"]
-    assert before < 2 * MB
+    assert before < 16 * MB  # a buffer so large takes memory in pages of 2 MiB
     tracemalloc.start()
     try:
         assert len(buffer.latest(200_000_000)["k"]) == 10
@@ -229,4 +229,4 @@ def test_calls_cost_what_is_stored_not_what_could_be() -> None:
     buffer.sample(32)
     buffer.clear()
     assert len(buffer) == 0
-    assert buffer.stats()["resident_bytes"] <= before + MB
+    assert buffer.stats()["resident_bytes"] <= before + 8 * MB

@@ -23,7 +23,9 @@ Blocks::Blocks(const Segment& segment)
       fills_(segment.fills()),
       count_(segment.layout().block_count),
       block_rows_(segment.layout().settings.block_rows),
-      capacity_(segment.layout().settings.capacity) {}
+      capacity_(segment.layout().settings.capacity),
+      queue_(segment.layout().settings.strategy ==
+             static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {}
 
 Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   std::size_t skipped = 0;
@@ -154,6 +156,27 @@ bool Blocks::before(std::uint64_t& sequence) const {
     return true;
   }
   return false;
+}
+
+void Blocks::leave(const Claim& claim, std::uint32_t rows) const {
+  if (queue_) return;
+  const std::uint64_t lap = std::uint64_t{claim.lap} << 32;
+  for (Block::Lap& one : blocks_[claim.block].laps) {
+    if (one.taken.load(std::memory_order_relaxed) >> 32 != claim.lap) continue;
+    one.taken.store(lap | rows, std::memory_order_release);  // before link() says where it went on
+  }
+  REPLAY_CRASH_POINT("claim.left");
+}
+
+std::size_t Blocks::left_after(std::uint64_t sequence) const {
+  const std::size_t b = sequence % count_;
+  for (const Block::Lap& one : blocks_[b].laps) {
+    const std::uint64_t taken = one.taken.load(std::memory_order_acquire);
+    if (taken >> 32 != lap_of(sequence)) continue;
+    const std::size_t rows = queue_ ? 0 : taken & 0xffffffff;
+    return rows != 0 && rows < rows_in(b) ? rows : rows_in(b);
+  }
+  return 0;
 }
 
 void Blocks::seal(const Claim& claim) const {

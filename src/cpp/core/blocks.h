@@ -60,6 +60,12 @@ class Blocks {
   // Says that the writer who claimed the block at `from` went on in the one of `to`, which it still
   // holds.
   void link(std::uint64_t from, const Claim& to) const;
+  // Says that its writer leaves a block, which it still holds, after so many rows; 0: after all.
+  // Known of queues it is not: there nobody goes from one such block to another.
+  void leave(const Claim& claim, std::uint32_t rows) const;
+  // After how many rows the block claimed at `sequence` was left, if its writer went on. 0 when the
+  // block is too many laps further to remember.
+  std::size_t left_after(std::uint64_t sequence) const;
   // The claim that the same writer made after the one at `sequence`, or before it. False when there
   // is none, or the block is too many laps further to remember.
   bool after(std::uint64_t& sequence) const;
@@ -81,6 +87,15 @@ class Blocks {
   void count(std::size_t block, std::uint32_t written, std::uint32_t committed) const {
     const std::uint64_t was = fills_[block].load(std::memory_order_relaxed);
     fills_[block].store(was + Fill{0, written, committed}.pack(), std::memory_order_release);
+  }
+  // The same where rows were taken out: no more than a damaged segment says there were.
+  void count(std::size_t block, std::uint32_t written, std::uint32_t committed,
+             std::uint32_t gone) const {
+    Fill now = fill(block);
+    now.written += written;
+    now.committed += committed;
+    now.committed -= gone < now.committed ? gone : now.committed;
+    set_fill(block, now);
   }
   void set_fill(std::size_t block, Fill fill) const {
     fills_[block].store(fill.pack(), std::memory_order_release);
@@ -141,6 +156,7 @@ class Blocks {
   std::size_t count_;
   std::size_t block_rows_;
   std::size_t capacity_;
+  bool queue_;  // what was given out of a block is counted where leave() would write
 };
 
 }  // namespace replay_buffer

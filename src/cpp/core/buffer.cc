@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/codec.h"
 #include "core/recent.h"
 #include "os/clock.h"
 #include "os/crash_point.h"
@@ -45,6 +46,7 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
       sampler_(make_sampler(ring_)),
       writer_(ring_, Identity{}, &recovery_),
       generation_(os::fork_generation()) {
+  check_codecs(layout().schema);
   if (ring_.segment->location().kind == Location::Kind::kFile) {
     if (writable()) recover_after_boot();
     if (!closed_well()) throw_not_closed_well(*ring_.segment);  // who only reads cannot recover it
@@ -148,24 +150,37 @@ void Buffer::check_writable() const {
 }
 
 void Buffer::append(std::size_t n, const std::byte* const* columns, const float* raws,
-                    std::int64_t* ids) {
+                    std::int64_t* ids, const Packed* packed) {
   if (generation_ != os::fork_generation()) [[unlikely]]
     rejoin();
-  writer_.append(n, columns, raws, ids);
+  writer_.append(n, columns, raws, ids, nullptr, packed);
+}
+
+// The rows as the arenas will hold them; null where there are none. Before the lock is taken:
+// threads compress side by side.
+const Packed* Buffer::packed(std::size_t n, const std::byte* const* columns) const {
+  if (!ring_.rows.has_arenas()) [[likely]]
+    return nullptr;
+  static thread_local Packed own;
+  own.pack(ring_.layout(), n, columns);
+  return &own;
 }
 
 void Buffer::add(std::size_t n, const std::byte* const* columns, const float* raws,
                  std::int64_t* ids) {
   check_writable();
+  const Packed* values = packed(n, columns);
   const std::lock_guard guard(lock_);
-  append(n, columns, raws, ids);
+  append(n, columns, raws, ids, values);
 }
 
 bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float* raws,
                      std::int64_t* ids) {
   check_writable();
+  if (ring_.rows.has_arenas()) [[unlikely]]
+    return false;  // packing takes longer than the caller would want to be kept
   const std::unique_lock guard(lock_, std::try_to_lock);
-  if (guard) append(n, columns, raws, ids);
+  if (guard) append(n, columns, raws, ids, nullptr);
   return guard.owns_lock();
 }
 
@@ -190,6 +205,7 @@ void Buffer::release() {
 
 void Buffer::resume() {
   check_writable();
+  if (ring_.layout().has_steps()) return;  // nobody calls add(): it would hold the block for ever
   const std::lock_guard guard(lock_);
   writer_.resume();
 }
@@ -356,7 +372,9 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
 
 void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch) {
   const std::size_t row_bytes = ring_.layout().row_bytes;
-  if (row_bytes * picks.size() < kParallelBytes) {
+  const std::size_t effort =
+      ring_.rows.has_arenas() ? 4 : 1;  // to unpack takes longer than to copy
+  if (row_bytes * picks.size() * effort < kParallelBytes) {
     // The first rows are on their way; the next ones follow while these are copied.
     for (std::size_t at = 0; at < picks.size(); at += Rows::kGather) {
       const std::size_t n = std::min(Rows::kGather, picks.size() - at);
@@ -369,7 +387,7 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   // Threads copy what they can; what was being overwritten is drawn again afterwards, in order, so
   // that the batch depends on the generator alone.
   std::vector<std::uint8_t> failed(picks.size(), 0);
-  const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / row_bytes);
+  const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / (row_bytes * effort));
   os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
     const std::size_t end = std::min(picks.size(), (task + 1) * per_task);
     for (std::size_t i = task * per_task; i < end; ++i)

@@ -92,7 +92,8 @@ class Buffer {
 
   // Adds n rows; see Writer::append.
   void add(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
-  // The same unless another thread is adding: then it does nothing and returns false.
+  // The same if it takes no time to speak of. False, with nothing done, when another thread is
+  // adding or values have to be packed.
   bool try_add(std::size_t n, const std::byte* const* columns, const float* raws,
                std::int64_t* ids);
 
@@ -109,9 +110,10 @@ class Buffer {
   void begin(Draw& draw, const View& view);
   void finish(Draw& draw, const View& view, const ViewBatch& batch, float beta);
   // What a view makes of these rows. Returns how many of them are no start, or gone; `not_made`
-  // gets 1 for those, and their places in the batch hold nothing of use.
+  // gets 1 for those, and their places in the batch hold nothing of use. Goals are chosen by the
+  // number of the `call`.
   std::size_t make(const View& view, std::span<const std::int64_t> ids, const ViewBatch& batch,
-                   std::uint8_t* not_made) const;
+                   std::uint8_t* not_made, std::uint64_t call) const;
   // All rows that are a start for a view now, by slot.
   std::vector<Place> starts(const View& view, std::size_t time) const;
 
@@ -154,7 +156,9 @@ class Buffer {
   void check_writable() const;
   Owner& owner();
   std::atomic<std::uint64_t>& draws() { return writable() ? ring_.counters().draws : own_draws_; }
-  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids);
+  void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids,
+              const Packed* packed);
+  const Packed* packed(std::size_t n, const std::byte* const* columns) const;
   REPLAY_ALWAYS_INLINE void prefetch(std::span<const Pick> picks) const {
     for (const Pick& pick : picks) ring_.rows.prefetch(pick.slot);
   }

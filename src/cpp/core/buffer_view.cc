@@ -188,7 +188,8 @@ std::vector<Pick> Buffer::weighed_starts(const View& view, std::size_t time) {
 }
 
 std::size_t Buffer::make(const View& view, std::span<const std::int64_t> ids,
-                         const ViewBatch& batch, std::uint8_t* not_made) const {
+                         const ViewBatch& batch, std::uint8_t* not_made, std::uint64_t call) const {
+  const std::uint64_t salt = Random(~ring_.settings().seed, call).next();  // not that of a draw
   std::size_t missing = 0;
   Window window;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -199,7 +200,7 @@ std::size_t Buffer::make(const View& view, std::span<const std::int64_t> ids,
       const Pick pick{id % ring_.rows.capacity(), static_cast<std::uint32_t>(lap), 1};
       // A row further on may have been overwritten on the way: then the item is another.
       for (int tries = 0; tries < 16 && !made; ++tries) {
-        made = try_make(view, pick, batch, i, 0, window);
+        made = try_make(view, pick, batch, i, salt, window);
       }
     }
     not_made[i] = made ? 0 : 1;

@@ -104,6 +104,9 @@ BlockEntry BlockCopier::copy(std::size_t block, const Room& room, const Done& do
     std::memcpy(room(bytes), words_.data(), bytes);
     done(bytes);
     entry.kind = BlockKind::kWords;
+  } else if (ring_.rows.has_arenas()) {
+    copy_whole(block, entry.rows, room, done);
+    entry.kind = BlockKind::kRows;
   } else {
     for (std::size_t at = 0; at < entry.rows; at += shape_.chunk_rows) {
       const std::size_t n = std::min<std::size_t>(shape_.chunk_rows, entry.rows - at);
@@ -116,6 +119,61 @@ BlockEntry BlockCopier::copy(std::size_t block, const Room& room, const Done& do
   entry.digest = digest_of(words_);
   committed_ = count_committed(words_);
   return entry;
+}
+
+// A block with an arena: rows and arena are copied together, and kept are the rows that were there
+// all the time. Those have their bytes side by side in the arena, as they have in the copy. A row
+// that was written or overwritten meanwhile need not be in a checkpoint.
+void BlockCopier::copy_whole(std::size_t block, std::size_t n, const Room& room, const Done& done) {
+  const std::size_t first = block * ring_.blocks.block_rows();
+  rows_.resize(n * shape_.row_bytes);
+  const auto each_chunk = [&](auto&& visit) {
+    for (std::size_t at = 0; at < n; at += shape_.chunk_rows) {
+      visit(at, std::min<std::size_t>(shape_.chunk_rows, n - at),
+            rows_.data() + at * shape_.row_bytes);
+    }
+  };
+  load_words(first, n);
+  each_chunk([&](std::size_t at, std::size_t some, std::byte* to) {
+    copy_sections(first + at, 0, some, some, to);
+  });
+  std::uint32_t used = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (row_committed(words_[i])) used = std::max(used, ring_.rows.extent(first + i).second);
+  }
+  arena_.resize(used);
+  copy_shared(arena_.data(), ring_.segment->arena(block), used);
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool own = settled(words_[i]) && settle_priority(first + i, words_[i], raws_[i]);
+    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+    if (own && ring_.rows.word(first + i).load(std::memory_order_relaxed) == words_[i]) continue;
+    words_[i] = row_word(row_id(words_[i]), RowState::kEmpty);
+    raws_[i] = 0;
+  }
+  each_chunk([&](std::size_t at, std::size_t some, std::byte* from) {
+    for (std::size_t i = 0; i < some; ++i) {
+      std::memcpy(from + i * shape_.sections[0].stride, &words_[at + i], sizeof(std::uint64_t));
+    }
+    const std::size_t bytes = some * shape_.row_bytes;
+    std::memcpy(room(bytes), from, bytes);
+    done(bytes);
+  });
+  if (used == 0) return;
+  std::memcpy(room(used), arena_.data(), used);
+  done(used);
+}
+
+// The priority of a row, when it has one or will have, however long that takes a live writer. False
+// when the row is about to be overwritten, or was.
+bool BlockCopier::settle_priority(std::size_t slot, std::uint64_t word, float& raw) const {
+  for (int i = 0; i < kPatience; ++i) {
+    if (weighed(slot, word, raw)) return true;
+    if (ring_.rows.word(slot).load(std::memory_order_relaxed) != word) return false;
+    os::cpu_relax();
+  }
+  if (being_overwritten(slot, word)) return false;
+  raw = ring_.priorities->max_raw();
+  return true;
 }
 
 // Rows [row, row + n) of a chunk of `rows`, which begins at `slot`.

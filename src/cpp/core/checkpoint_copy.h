@@ -48,6 +48,8 @@ class BlockCopier {
   bool weighed(std::size_t slot, std::uint64_t word, float& raw) const;
   bool being_overwritten(std::size_t slot, std::uint64_t word) const;
   void copy_chunk(std::size_t slot, std::size_t n, std::size_t at, std::byte* to);
+  void copy_whole(std::size_t block, std::size_t n, const Room& room, const Done& done);
+  bool settle_priority(std::size_t slot, std::uint64_t word, float& raw) const;
   void copy_row(std::size_t slot, std::size_t row, std::size_t rows, std::size_t at, std::byte* to);
   void copy_sections(std::size_t slot, std::size_t row, std::size_t n, std::size_t rows,
                      std::byte* to) const;
@@ -57,6 +59,8 @@ class BlockCopier {
   Shape shape_;
   std::vector<std::uint64_t> words_;
   std::vector<float> raws_;
+  std::vector<std::byte> rows_;  // of a block with an arena
+  std::vector<std::byte> arena_;
   std::uint64_t committed_ = 0;
 };
 

@@ -78,12 +78,15 @@ class PieceCheck {
     }
   }
 
-  void operator()(const Piece& piece, std::uint64_t bytes) const {
-    if (piece.bytes != bytes) corrupt(where_, "a piece has not the size of its rows");
-    if (bytes == 0) return;
+  // A piece has `bytes` bytes and up to `more`.
+  void operator()(const Piece& piece, std::uint64_t bytes, std::uint64_t more = 0) const {
+    if (piece.bytes < bytes || piece.bytes - bytes > more) {
+      corrupt(where_, "a piece has not the size of its rows");
+    }
+    if (piece.bytes == 0) return;
     const auto file = bytes_.find(piece.file);
     if (file == bytes_.end() || piece.offset > file->second ||
-        bytes > file->second - piece.offset) {
+        piece.bytes > file->second - piece.offset) {
       corrupt(where_, "a piece lies in no file");
     }
   }
@@ -104,7 +107,8 @@ void check_blocks(const Manifest& m, const Layout& layout, const std::string& wh
                       (e.kind == BlockKind::kNothing) == (e.rows == 0) &&
                       (e.lap == 0 ? e.rows == 0 : sequence < m.header.counters.head);
     if (!fine) corrupt(where, "the entry of a block makes no sense");
-    check(e.data, shape.bytes_of(e.kind, e.rows));
+    check(e.data, shape.bytes_of(e.kind, e.rows),
+          e.kind == BlockKind::kRows ? layout.settings.arena_bytes : 0);
     const bool weighed = layout.has_priorities() && e.kind == BlockKind::kRows;
     check(e.priorities, weighed ? e.rows * sizeof(float) : 0);
   }
@@ -118,7 +122,7 @@ Shape::Shape(const Layout& layout) {
   }
   if (layout.record_stride != 0) sections.push_back({layout.records_at, layout.record_stride});
   for (const ColumnPlace& place : layout.places) {
-    if (place.bytes > kPackedColumnBytes) sections.push_back({place.base, place.stride});
+    if (place.own_array) sections.push_back({place.base, place.stride});
   }
   for (const Section& section : sections) row_bytes += section.stride;
   chunk_rows = std::max<std::size_t>(1, kChunkBytes / row_bytes);

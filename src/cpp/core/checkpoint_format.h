@@ -51,7 +51,8 @@ struct ManifestHeader {
   SavedCounters counters;
   std::uint64_t file_count;
   std::uint64_t block_count;
-  std::uint64_t reserved[2];
+  std::uint64_t bytes_in;  // see Counters
+  std::uint64_t bytes_kept;
 };
 
 struct FileEntry {
@@ -98,10 +99,12 @@ struct Section {
   std::size_t stride;
 };
 
-// How rows lie in a piece: in chunks of so many rows, and in a chunk section after section.
+// How rows lie in a piece: in chunks of so many rows, and in a chunk section after section. Behind
+// them, where values vary in size, the block's arena as far as rows have it.
 struct Shape {
   explicit Shape(const Layout& layout);
 
+  // Without the arena.
   std::uint64_t bytes_of(BlockKind kind, std::uint64_t rows) const;
 
   std::vector<Section> sections;  // the first one begins with the row words

@@ -95,6 +95,8 @@ class Restorer {
     c.episode_steps.store(saved.episode_steps, std::memory_order_relaxed);
     c.return_bits.store(saved.return_bits, std::memory_order_relaxed);
     c.max_raw_bits.store(saved.max_raw_bits, std::memory_order_relaxed);
+    c.bytes_in.store(source_.manifest.header.bytes_in, std::memory_order_relaxed);
+    c.bytes_kept.store(source_.manifest.header.bytes_kept, std::memory_order_relaxed);
     if (limiter) c.balance.store(saved.balance, std::memory_order_relaxed);
     segment_.owners()[0].rows_added.store(saved.rows_added, std::memory_order_relaxed);
   }
@@ -135,6 +137,11 @@ class Restorer {
                     n * section.stride);
         from += n * section.stride;
       }
+    }
+    if (offset < entry.data.bytes) {
+      std::byte* arena = segment_.arena(first / blocks_.block_rows());
+      read(entry.data, offset, arena, entry.data.bytes - offset);
+      checksum = long_checksum64({arena, entry.data.bytes - offset}, checksum);
     }
     check(entry.data, checksum);
   }

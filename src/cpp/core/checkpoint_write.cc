@@ -297,6 +297,8 @@ class Checkpointer {
     saved.balance = c.balance.load(std::memory_order_relaxed);
     saved.alpha_bits = c.alpha_bits.load(std::memory_order_relaxed);
     saved.max_raw_bits = c.max_raw_bits.load(std::memory_order_relaxed);
+    m.header.bytes_in = c.bytes_in.load(std::memory_order_relaxed);
+    m.header.bytes_kept = c.bytes_kept.load(std::memory_order_relaxed);
   }
 
   void list_files(Manifest& m) {

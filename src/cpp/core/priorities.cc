@@ -139,8 +139,9 @@ bool Priorities::never_given(std::int64_t id) const {
   const std::uint64_t block = slot / block_rows_;
   if ((lap - 1) * block_count_ + block >= counters_.head.load(std::memory_order_relaxed))
     return true;
-  if (held != kGone) return lap > held;
-  // Cleared, or just written and not yet weighed: the row itself and its block tell.
+  if (held != kGone && held != 0) return lap > held;
+  // Cleared, or just written and not yet weighed, or never weighed: the row itself and its block
+  // tell.
   const auto& row =
       *reinterpret_cast<const std::atomic<std::uint64_t>*>(row_words_ + slot * row_word_stride_);
   if (row_id(row.load(std::memory_order_acquire)) == number) return false;

@@ -164,13 +164,22 @@ std::uint32_t Recovery::keep_sound_rows(std::size_t block) const {
   const Rows& rows = ring_.rows;
   const std::size_t first = block * ring_.blocks.block_rows();
   std::uint32_t newest = 0;
+  std::uint32_t end = 0;  // of the arena, as far as rows have it
   for (std::size_t slot = first; slot < first + ring_.blocks.rows_in(block); ++slot) {
     const std::uint64_t word = rows.word(slot).load(std::memory_order_relaxed);
     if (word == 0) continue;
     const std::uint64_t id = row_id(word);
     const std::uint64_t lap = id / rows.capacity() + 1;
     const bool possible = id % rows.capacity() == slot && lap < kMostLaps;
-    if (possible && row_committed(word) && rows.sound(slot, word)) {
+    bool whole = possible && row_committed(word) && rows.sound(slot, word);
+    if (whole && rows.has_arenas()) {
+      // A row that was taken out for its bytes may have come back with all of them. Writers rely on
+      // the order, and no row that belongs there is out of it.
+      const auto [begin, last] = rows.extent(slot);
+      whole = begin >= end;
+      if (whole) end = last;
+    }
+    if (whole) {
       newest = std::max(newest, static_cast<std::uint32_t>(lap));
     } else {
       rows.word(slot).store(possible ? row_word(id, RowState::kEmpty) : 0,

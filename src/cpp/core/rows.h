@@ -3,6 +3,9 @@
 // The row word is a seqlock. Writer: WRITING, release fence, copy, COMMITTED with release. Reader:
 // load with acquire, copy, acquire fence, load again, accept if nothing changed. A reader never
 // waits for a writer. REQUIRES: one writer at a time for a slot (the owner of its block).
+//
+// A value whose size varies lies in the arena of its block (see Cell in layout.h). Its row says
+// where: what is said is believed as far as the arena goes.
 #pragma once
 
 #include <atomic>
@@ -10,7 +13,10 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 
+#include "core/packed.h"
+#include "core/pieces.h"
 #include "os/cpu.h"
 #include "os/crash_point.h"
 #include "segment/segment.h"
@@ -70,6 +76,13 @@ struct Mark {
   Link link{};
 };
 
+// What a row has of its block's arena: values as they will lie there, one after the other from
+// `offset` on. REQUIRES: they fit, and no committed row has any of these bytes.
+struct ArenaRoom {
+  const Packed::Value* values = nullptr;
+  std::uint32_t offset = 0;
+};
+
 // One cell of a column for each of n rows, `step` bytes apart in the output. The size is known to
 // the compiler for the sizes that scalars and small vectors have.
 template <std::size_t kBytes>
@@ -92,23 +105,44 @@ class Rows {
         checks_(segment.layout().durable() ? segment.checks() : nullptr),
         link_(segment.layout().link),
         places_(segment.layout().places.data()),
-        columns_(segment.layout().places.size()) {
+        columns_(segment.layout().places.size()),
+        arenas_(base_ + segment.layout().arenas_at),
+        arena_bytes_(segment.layout().settings.arena_bytes),
+        block_rows_(segment.layout().settings.block_rows),
+        arena_columns_(segment.layout().arena_columns) {
     apart_ = words_ != records_;
     for (std::size_t i = 0; i < columns_; ++i) apart_ |= places_[i].stride != stride_;
   }
 
   std::size_t capacity() const { return capacity_; }
   std::size_t columns() const { return columns_; }
+  // Of a value; 0 where its length varies.
   std::size_t bytes(std::size_t column) const { return places_[column].bytes; }
-  std::size_t stride(std::size_t column) const { return places_[column].stride; }
+  const ColumnPlace& place(std::size_t column) const { return places_[column]; }
+  bool has_arenas() const { return arena_bytes_ != 0; }
+  std::size_t arena_bytes() const { return arena_bytes_; }
 
   std::atomic<std::uint64_t>& word(std::size_t slot) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(words_ + slot * word_stride_);
   }
 
+  // Where the value is, or its Cell.
   std::byte* cell(std::size_t column, std::size_t slot) const {
     return base_ + places_[column].base + slot * places_[column].stride;
   }
+
+  // Copies one value of fixed length out, wherever it lies. To be believed only if the row's word
+  // is the same afterwards, as all that is read.
+  void copy_cell(std::size_t column, std::size_t slot, std::byte* to) const {
+    if (places_[column].in_arena) [[unlikely]] {
+      unpack_cell(column, slot, to);
+    } else {
+      copy_shared(to, cell(column, slot), places_[column].bytes);
+    }
+  }
+
+  // The part [first, second) of its block's arena that a row has. REQUIRES: has_arenas().
+  std::pair<std::uint32_t, std::uint32_t> extent(std::size_t slot) const;
 
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot) const {
     const std::byte* record = records_ + slot * stride_;
@@ -146,10 +180,10 @@ class Rows {
     return link;
   }
 
-  // Writes and publishes one row: row `at` of the input columns; a null column becomes zero.
-  // Returns the word before.
+  // Writes and publishes one row: row `at` of the input columns; a null column becomes zero, or a
+  // value of no length. Returns the word before.
   std::uint64_t write(std::size_t slot, std::uint64_t id, const std::byte* const* columns,
-                      std::size_t at, const Mark& mark = {}) const {
+                      std::size_t at, const Mark& mark = {}, const ArenaRoom& room = {}) const {
     std::atomic<std::uint64_t>& w = word(slot);
     const std::uint64_t before = w.load(std::memory_order_relaxed);
     w.store(row_word(id, RowState::kWriting), std::memory_order_relaxed);
@@ -158,14 +192,10 @@ class Rows {
     if (has_links()) {
       copy_shared(base_ + link_.base + slot * link_.stride, &mark.link, sizeof(Link));
     }
-    for (std::size_t c = 0; c < columns_; ++c) {
-      const std::size_t n = places_[c].bytes;
-      if (columns[c] != nullptr) [[likely]] {
-        copy_shared(cell(c, slot), columns[c] + at * n, n);
-      } else {
-        clear_shared(cell(c, slot), n);
-      }
-      REPLAY_CRASH_POINT("row.cell");
+    if (!has_arenas()) [[likely]] {
+      for (std::size_t c = 0; c < columns_; ++c) write_cell(c, slot, columns, at);
+    } else {
+      write_varied(slot, columns, at, room);
     }
     const std::uint64_t word = row_word(id, RowState::kCommitted, mark.flags);
     if (checks_ != nullptr) checks_[slot].store(check(slot, word), std::memory_order_relaxed);
@@ -183,14 +213,18 @@ class Rows {
   }
 
   // Copies the row at `slot` to place `at` of the output columns, `step` bytes apart (0: bytes(c));
-  // a null column is left out. Returns false when the row is not `expected` (a word read before)
-  // from start to end.
+  // a null column is left out, one whose length varies is a Pieces. Returns false when the row is
+  // not `expected` (a word read before) from start to end.
   bool read(std::size_t slot, std::uint64_t expected, std::byte* const* columns, std::size_t at,
             std::size_t step = 0) const {
     for (std::size_t c = 0; c < columns_; ++c) {
       const std::size_t n = places_[c].bytes;
       if (columns[c] == nullptr) continue;
-      copy_shared(columns[c] + at * (step != 0 ? step : n), cell(c, slot), n);
+      if (places_[c].variable()) [[unlikely]] {
+        unpack_piece(c, slot, *reinterpret_cast<Pieces*>(columns[c]), at);
+      } else {
+        copy_cell(c, slot, columns[c] + at * (step != 0 ? step : n));
+      }
     }
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in write()
     return word(slot).load(std::memory_order_relaxed) == expected;
@@ -206,6 +240,10 @@ class Rows {
     for (std::size_t c = 0; c < columns_; ++c) {
       if (columns[c] == nullptr) continue;
       const ColumnPlace& place = places_[c];
+      if (place.in_arena) [[unlikely]] {
+        gather_arena(slots, n, c, columns[c], at, step);
+        continue;
+      }
       if (stride != place.stride) {
         stride = place.stride;
         for (std::size_t i = 0; i < n; ++i) from[i] = base_ + slots[i] * stride;
@@ -235,9 +273,13 @@ class Rows {
     }
   }
 
-  // Copies the cells of one column, one after the other; a slot of -1 gives zeros. Does not look at
-  // words either.
-  void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
+  // Copies the cells of one column to places of an array from `at` on (or of a Pieces, where their
+  // length varies); a slot of -1 gives zeros. Does not look at words either.
+  void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+                     std::size_t at) const {
+    std::byte* to = array + at * places_[column].bytes;
+    if (places_[column].in_arena) [[unlikely]]
+      return gather_unpacked(column, slots, array, at);
     switch (places_[column].bytes) {
       case 1:
         return gather_cells<1>(column, slots, to);
@@ -270,6 +312,34 @@ class Rows {
       to += bytes;
     }
   }
+  void gather_unpacked(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+                       std::size_t at) const;
+  std::byte* arena_of(std::size_t slot) const {
+    return arenas_ + slot / block_rows_ * arena_bytes_;
+  }
+  // What a row says of a value's place, as far as its arena goes.
+  Cell arena_cell(std::size_t column, std::size_t slot) const {
+    Cell cell;
+    copy_shared(&cell, this->cell(column, slot), sizeof(cell));
+    if (cell.offset > arena_bytes_ || cell.bytes() > arena_bytes_ - cell.offset) return {0, 0};
+    return cell;
+  }
+  REPLAY_ALWAYS_INLINE void write_cell(std::size_t c, std::size_t slot,
+                                       const std::byte* const* columns, std::size_t at) const {
+    const std::size_t n = places_[c].bytes;
+    if (columns[c] != nullptr) [[likely]] {
+      copy_shared(cell(c, slot), columns[c] + at * n, n);
+    } else {
+      clear_shared(cell(c, slot), n);
+    }
+    REPLAY_CRASH_POINT("row.cell");
+  }
+  void write_varied(std::size_t slot, const std::byte* const* columns, std::size_t at,
+                    const ArenaRoom& room) const;
+  void unpack_cell(std::size_t column, std::size_t slot, std::byte* to) const;
+  void unpack_piece(std::size_t column, std::size_t slot, Pieces& pieces, std::size_t at) const;
+  void gather_arena(const std::uint64_t* slots, std::size_t n, std::size_t column, std::byte* to,
+                    std::size_t at, std::size_t step) const;
 
   REPLAY_ALWAYS_INLINE void prefetch_apart(std::size_t slot) const {
     os::prefetch_read(&word(slot));
@@ -288,6 +358,10 @@ class Rows {
   ColumnPlace link_;
   const ColumnPlace* places_;
   std::size_t columns_;
+  std::byte* arenas_;
+  std::size_t arena_bytes_;  // 0: there are none
+  std::size_t block_rows_;
+  std::span<const std::uint32_t> arena_columns_;
   bool apart_ = false;  // something of a row lies outside its record
 };
 

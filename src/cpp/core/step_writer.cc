@@ -47,6 +47,7 @@ StepWriter::StepWriter(Buffer& buffer, std::size_t streams, Autoreset autoreset,
   observed_.resize(ring_.layout().schema.size(), false);
   streams_.resize(streams);
   marks_.resize(streams);
+  ending_.resize(streams);
 }
 
 StepWriter::~StepWriter() {
@@ -129,12 +130,22 @@ Mark StepWriter::final_mark(std::size_t i, std::size_t extra, std::size_t extras
   return mark;
 }
 
+// The values of a column from row i on.
+const std::byte* StepWriter::row_of(const std::byte* values, std::size_t column, std::size_t i,
+                                    Ragged& ragged) const {
+  if (!ring_.rows.place(column).variable()) return values + i * ring_.rows.bytes(column);
+  ragged = *reinterpret_cast<const Ragged*>(values);
+  ragged.offsets += i;
+  return reinterpret_cast<const std::byte*>(&ragged);
+}
+
 // Rows [from, end) of the batch, all steps or all last observations.
 void StepWriter::write(const StepBatch& batch, std::size_t from, std::size_t end, bool final) {
   const std::byte* columns[kMaxColumns];
+  Ragged ragged[kMaxColumns];
   for (std::size_t c = 0; c < observed_.size(); ++c) {
     const bool there = !final || observed_[c];
-    columns[c] = there ? batch.columns[c] + from * ring_.rows.bytes(c) : nullptr;
+    columns[c] = there ? row_of(batch.columns[c], c, from, ragged[c]) : nullptr;
   }
   writer_.append(end - from, columns, batch.raws == nullptr ? nullptr : batch.raws + from,
                  batch.ids == nullptr ? nullptr : batch.ids + from, marks_.data() + from);
@@ -146,6 +157,18 @@ void StepWriter::append(const StepBatch& batch) {
     rejoin();
   check(batch);
   begin_chain();
+  for (std::size_t i = 0; i < streams_.size(); ++i) ending_[i] = streams_[i].ending ? 1 : 0;
+  try {
+    write_step(batch);
+  } catch (...) {
+    // Some rows may be there. What comes now is of another chain, and meant as this call was.
+    writer_.close();
+    for (std::size_t i = 0; i < streams_.size(); ++i) streams_[i].ending = ending_[i] != 0;
+    throw;
+  }
+}
+
+void StepWriter::write_step(const StepBatch& batch) {
   const std::size_t k = streams_.size();
   const bool same_step = autoreset_ == Autoreset::kSameStep;
   std::vector<std::size_t> ended;
@@ -185,8 +208,9 @@ void StepWriter::append(const StepBatch& batch) {
   for (std::size_t e = 0; e < ended.size(); ++e) {
     const std::size_t i = ended[e];
     const std::byte* columns[kMaxColumns];
+    Ragged ragged[kMaxColumns];
     for (std::size_t c = 0; c < observed_.size(); ++c) {
-      columns[c] = observed_[c] ? batch.finals[c] + i * ring_.rows.bytes(c) : nullptr;
+      columns[c] = observed_[c] ? row_of(batch.finals[c], c, i, ragged[c]) : nullptr;
     }
     const Mark last = final_mark(i, e, extras);
     writer_.append(1, columns, nullptr, nullptr, &last);

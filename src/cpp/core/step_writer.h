@@ -25,7 +25,8 @@ enum class Autoreset : std::uint32_t {
 
 inline constexpr std::size_t kMaxStreams = 32'767;  // so that two slabs are a distance in a Link
 
-// One step of each stream. Row i of column c is at columns[c] + i * bytes(c).
+// One step of each stream. Row i of column c is at columns[c] + i * bytes(c), or in the Ragged that
+// stands there.
 struct StepBatch {
   const std::byte* const* columns = nullptr;
   const std::byte* const* finals = nullptr;  // last observations, null for other columns; or null
@@ -77,6 +78,9 @@ class StepWriter {
   Mark mark(std::size_t stream, bool end, std::size_t extra, std::size_t extras,
             std::uint64_t flags);
   Mark final_mark(std::size_t stream, std::size_t extra, std::size_t extras);
+  const std::byte* row_of(const std::byte* values, std::size_t column, std::size_t i,
+                          Ragged& ragged) const;
+  void write_step(const StepBatch& batch);
   void write(const StepBatch& batch, std::size_t from, std::size_t end, bool final);
   void finish_episode(const Stream& stream) const;
   double reward_of(const StepBatch& batch, std::size_t stream) const;
@@ -93,6 +97,7 @@ class StepWriter {
   std::uint64_t position_ = 0;  // rows of the chain so far
   std::vector<Stream> streams_;
   std::vector<Mark> marks_;
+  std::vector<std::uint8_t> ending_;  // as it was before a call
 };
 
 }  // namespace replay_buffer

@@ -7,8 +7,10 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/buffer.h"
+#include "core/codec.h"
 #include "os/cpu.h"
 #include "os/process.h"
 #include "replay_buffer/error.h"
@@ -38,10 +40,20 @@ void check_same(const Schema& there, const Schema& wanted, const std::string& lo
   }
 }
 
+// A compressed value, in memory of this thread.
+const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot) {
+  static thread_local std::vector<std::vector<std::byte>> memory;
+  if (memory.size() <= column) memory.resize(column + 1);
+  memory[column].resize(rows.bytes(column));
+  rows.copy_cell(column, slot, memory[column].data());
+  return memory[column].data();
+}
+
 }  // namespace
 
 Store::Store(const BufferConfig& config, const Schema& schema) {
   os::watch_forks();
+  check_codecs(with_codecs(config, schema));
   buffer_ = std::make_unique<Buffer>(Segment::create({}, config, schema));
 }
 Store::Store(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
@@ -51,6 +63,7 @@ Store& Store::operator=(Store&& other) noexcept = default;
 
 Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema) {
   os::watch_forks();
+  check_codecs(with_codecs(config, schema));
   return Store(
       std::make_unique<Buffer>(Segment::create(Location::parse(location), config, schema)));
 }
@@ -132,7 +145,9 @@ bool Store::begin_read(std::int64_t id, const void** columns) const {
   const Rows& rows = buffer_->ring().rows;
   if (!end_read(id)) return false;
   const std::size_t slot = static_cast<std::uint64_t>(id) % rows.capacity();
-  for (std::size_t c = 0; c < rows.columns(); ++c) columns[c] = rows.cell(c, slot);
+  for (std::size_t c = 0; c < rows.columns(); ++c) {
+    columns[c] = rows.place(c).in_arena ? unpacked(rows, c, slot) : rows.cell(c, slot);
+  }
   return true;
 }
 

@@ -14,10 +14,15 @@ bool Streams::next_block(const Place& from, std::uint64_t distance, Place& to) c
   std::uint64_t sequence = sequence_of(from);
   std::uint64_t offset = from.slot % block_rows_ + distance;
   for (;;) {
-    const std::uint64_t rows = blocks.rows_in(sequence % blocks.block_count());
+    // Where the writer went on is asked first: how many rows it left behind is certain then.
+    std::uint64_t on = sequence;
+    const bool left = blocks.after(on);
+    const std::uint64_t all = blocks.rows_in(sequence % blocks.block_count());
+    const std::uint64_t rows = left ? rows_of(sequence) : all;
     if (offset < rows) return found_in(sequence, offset, to);
+    if (!left || rows == 0) return false;
     offset -= rows;
-    if (!blocks.after(sequence)) return false;
+    sequence = on;
   }
 }
 
@@ -27,7 +32,9 @@ bool Streams::previous_block(const Place& from, std::uint64_t distance, Place& t
   std::uint64_t offset = from.slot % block_rows_;
   while (distance > offset) {
     if (!blocks.before(sequence)) return false;
-    offset += blocks.rows_in(sequence % blocks.block_count());
+    const std::uint64_t rows = rows_of(sequence);
+    if (rows == 0) return false;
+    offset += rows;
   }
   return found_in(sequence, offset - distance, to);
 }

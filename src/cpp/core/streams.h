@@ -35,7 +35,8 @@ class Streams {
         block_rows_(ring.blocks.block_rows()),
         block_mask_(std::has_single_bit(block_rows_) ? block_rows_ - 1 : 0),
         capacity_(ring.rows.capacity()),
-        steps_(ring.layout().has_steps()) {}
+        steps_(ring.layout().has_steps()),
+        early_(ring.layout().has_arenas()) {}
 
   // The row in a slot. False when none is committed there, or it was cleared.
   bool at(std::uint64_t slot, Place& place) const {
@@ -63,7 +64,9 @@ class Streams {
     const std::uint64_t distance = link(from).ahead;
     const std::uint64_t slot = from.slot + distance;
     if (offset(from.slot) + distance < block_rows_ && slot < capacity_) [[likely]] {
-      return distance != 0 && found(slot, from.id() + distance, to);
+      if (distance != 0 && found(slot, from.id() + distance, to)) return true;
+      if (!early_) [[likely]]
+        return false;
     }
     return next_block(from, distance, to);
   }
@@ -138,6 +141,11 @@ class Streams {
   bool next_block(const Place& from, std::uint64_t distance, Place& to) const;
   bool previous_block(const Place& from, std::uint64_t distance, Place& to) const;
   bool found_in(std::uint64_t sequence, std::uint64_t offset, Place& to) const;
+  // Rows of a block that its writer has left.
+  std::uint64_t rows_of(std::uint64_t sequence) const {
+    const Blocks& blocks = ring_.blocks;
+    return early_ ? blocks.left_after(sequence) : blocks.rows_in(sequence % blocks.block_count());
+  }
   std::uint64_t sequence_of(const Place& place) const {
     return place.id() / capacity_ * ring_.blocks.block_count() + place.slot / block_rows_;
   }
@@ -147,6 +155,7 @@ class Streams {
   std::uint64_t block_mask_;  // 0 where it is no power of two
   std::uint64_t capacity_;
   bool steps_;
+  bool early_;  // a writer may go on before its block has all its rows: when the arena is full
 };
 
 }  // namespace replay_buffer

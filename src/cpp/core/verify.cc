@@ -122,10 +122,12 @@ class Look {
     const Fill fill = ring_.blocks.fill(b);
     std::uint32_t written = 0;
     std::uint32_t committed = 0;
+    std::uint32_t end = 0;  // of the arena, as far as rows have it
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint64_t word = ring_.rows.word(first + i).load(std::memory_order_acquire);
       row(first + i, word, held);
       if (ring_.priorities) priority(first + i, word);
+      if (ring_.rows.has_arenas() && row_committed(word)) arena(first + i, word, end);
       const std::uint64_t id = (std::uint64_t{held.lap} - 1) * capacity_ + first + i;
       if (word != 0 && row_id(word) == id) written = static_cast<std::uint32_t>(i + 1);
       if (row_committed(word)) ++committed;
@@ -164,6 +166,27 @@ class Look {
                !ring_.rows.sound(slot, word)) {
       report("the checksum of row ", id, " is wrong");
     }
+  }
+
+  // Rows have their bytes of the arena in the order of their slots, and none has another's.
+  void arena(std::size_t slot, std::uint64_t word, std::uint32_t& end) {
+    std::uint64_t at = ring_.rows.extent(slot).first;
+    if (at < end) {
+      report("row ", row_id(word), " begins at byte ", at, " of its arena, where others go on to ",
+             end);
+    }
+    for (const std::uint32_t c : ring_.layout().arena_columns) {
+      Cell cell;
+      copy_shared(&cell, ring_.rows.cell(c, slot), sizeof(cell));
+      if (cell.offset != at || cell.offset > ring_.rows.arena_bytes() ||
+          cell.bytes() > ring_.rows.arena_bytes() - cell.offset) {
+        report("column '", ring_.layout().schema[c].name, "' of row ", row_id(word),
+               " lies outside of its arena");
+        return;
+      }
+      at += cell.bytes();
+    }
+    end = static_cast<std::uint32_t>(at);
   }
 
   void priority(std::size_t slot, std::uint64_t word) {

@@ -48,12 +48,20 @@ View::View(const Ring& ring, const ViewSpec& spec)
   check_range("steps", spec.steps, 1, kMostSteps);
   check_range("period", spec.period, 1, kMostSteps);
   check_range("burn_in", spec.burn_in, 0, kMostSteps);
-  if (spec.sequence && !spec.whole) check_range("length", spec.length, 1, kMostSteps);
+  if (spec.sequence) check_range("length", spec.length, spec.whole ? 0 : 1, kMostSteps);
   if (!(spec.gamma >= 0 && spec.gamma <= 1)) invalid("gamma must be between 0 and 1");
   if (!(spec.goal_k >= 0 && std::isfinite(spec.goal_k))) invalid("k must be a number >= 0");
   if (spec.goal > GoalStrategy::kEpisode) invalid("unknown strategy for goals");
   if (spec.reward >= columns || spec.terminated >= columns || spec.truncated >= columns) {
     invalid("a view names a column that is not there");
+  }
+  if (spec.reward >= 0) {
+    const Column& reward = ring.layout().schema[static_cast<std::size_t>(spec.reward)];
+    if (ring.rows.place(static_cast<std::size_t>(spec.reward)).in_arena) {
+      invalid("a view adds up rewards as they are stored: not compressed");
+    }
+    wide_reward_ = reward.dtype == DType::kFloat64;
+    scalar_reward_ = (wide_reward_ || reward.dtype == DType::kFloat32) && reward.elements() == 1;
   }
   const bool steps = ring.layout().has_steps();
   if (!steps && (spec.sequence || spec.stack > 1 || spec.goal != GoalStrategy::kNone)) {
@@ -241,7 +249,8 @@ bool View::find_sequence(const Place& start, std::size_t time, Window& window,
     if (!has_frames(window, item, row)) break;
     window.times[item.times + spec_.burn_in - ++there] = static_cast<std::int64_t>(row);
   }
-  walk_on(spec_.whole ? (time != 0 ? time : kMostSteps) : spec_.length, window, item);
+  const std::size_t whole = spec_.length != 0 ? spec_.length : time != 0 ? time : kMostSteps;
+  walk_on(spec_.whole ? whole : spec_.length, window, item);
   if (spec_.whole) {
     const auto last = static_cast<std::size_t>(window.times.back());
     return window.rows[last].has(row_flag::kEnded) && window.rows[item.after].has(row_flag::kFinal);
@@ -439,9 +448,7 @@ void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
         listed = &output;
       }
       const auto column = static_cast<std::size_t>(output.column);
-      ring_.rows.gather_column(
-          column, window.slots,
-          output.to + at * cells(output, batch.time) * ring_.rows.bytes(column));
+      ring_.rows.gather_column(column, window.slots, output.to, at * cells(output, batch.time));
     }
   }
 }

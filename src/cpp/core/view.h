@@ -39,7 +39,8 @@ struct ViewSpec {
   std::uint32_t period = 1;
   bool pad = true;
   bool cross = false;
-  // Whole episodes: from the first step to the end, which is there; `length` does not count.
+  // Whole episodes: from the first step to the end, which is there; those of more than `length`
+  // steps, unless that is 0, are none.
   bool whole = false;
 
   // Hindsight: in a share goal_k / (goal_k + 1) of the items a goal is chosen among the states that
@@ -198,7 +199,7 @@ class View {
     const auto column = static_cast<std::size_t>(output.column);
     const std::size_t bytes = ring_.rows.bytes(column);
     const std::byte* const rewards = ring_.rows.cell(column, 0);
-    const std::size_t stride = ring_.rows.stride(column);
+    const std::size_t stride = ring_.rows.place(column).stride;
     const double gamma = spec_.gamma;
     const auto sum = [&]<class T>(T) {
       std::byte* to = output.to + at * bytes;
@@ -227,6 +228,19 @@ class View {
   std::size_t cells(const Output& output, std::size_t time) const;
   struct Run;
   void leap(Run& run) const;
+  double reward_at(std::uint64_t slot) const {
+    if (!scalar_reward_) return 0;
+    const std::byte* from = ring_.rows.cell(static_cast<std::size_t>(spec_.reward), slot);
+    return wide_reward_ ? load_shared<double>(from) : static_cast<double>(load_shared<float>(from));
+  }
+  void store_reward(const Output& output, std::size_t at, double sum) const {
+    const auto narrow = static_cast<float>(sum);
+    if (wide_reward_) {
+      std::memcpy(output.to + at * sizeof(sum), &sum, sizeof(sum));
+    } else {
+      std::memcpy(output.to + at * sizeof(narrow), &narrow, sizeof(narrow));
+    }
+  }
   template <bool steps>
   void advance(Run& run) const;
   void copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) const;
@@ -237,6 +251,8 @@ class View {
   std::size_t ahead_;  // rows worth fetching before they are needed
   bool numbered_;      // the numbers of rows in their episodes are needed
   bool plain_;
+  bool scalar_reward_ = false;                   // one number, whose sum can be taken on the way
+  bool wide_reward_ = false;                     // a double
   mutable std::atomic<std::uint32_t> guess_{1};  // the distance between rows of a stream
   std::vector<float> discounts_;                 // gamma^k for k up to `steps`
 };

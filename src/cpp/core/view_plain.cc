@@ -11,9 +11,11 @@ struct View::Run {
   std::size_t n = 0;
   Place* rows = nullptr;  // n for each step: rows[t * n + i]
   std::size_t active = 0;
-  std::uint32_t items[kRun];  // those that go on
-  std::uint64_t ends[kRun];   // of the blocks of their rows
-  std::uint32_t count[kRun];  // steps taken
+  std::uint32_t items[kRun];    // those that go on
+  std::uint64_t targets[kRun];  // the slots that these go to
+  std::uint64_t ends[kRun];     // of the blocks of their rows
+  std::uint32_t count[kRun];    // steps taken
+  double sums[kRun];            // of their rewards, discounted
   bool terminated[kRun];
 
   const Place& row(std::size_t t, std::size_t i) const { return rows[t * n + i]; }
@@ -25,6 +27,7 @@ void View::leap(Run& run) const {
   const Rows::Heads heads = ring_.rows.heads();
   const std::size_t n = run.n;
   const std::size_t steps = spec_.steps;
+  const double gamma = spec_.gamma;
   std::uint64_t guess = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const Place start = run.rows[i];
@@ -44,6 +47,12 @@ void View::leap(Run& run) const {
     }
     if (easy) [[likely]] {
       run.count[i] = static_cast<std::uint32_t>(steps);
+      double factor = 1;
+      double sum = 0;
+      for (std::size_t t = 0; t < steps; ++t, factor *= gamma) {
+        sum += factor * reward_at(run.rows[t * n + i].slot);
+      }
+      run.sums[i] = sum;
     } else {
       run.items[run.active++] = static_cast<std::uint32_t>(i);
     }
@@ -57,14 +66,14 @@ void View::advance(Run& run) const {
   const std::uint64_t oldest = ring_.blocks.oldest_id();
   const std::uint64_t guess = guess_.load(std::memory_order_relaxed);
   std::uint64_t distance = guess;
-  for (std::size_t t = 0; t < spec_.steps && run.active > 0; ++t) {
-    if (steps) {
-      for (std::size_t a = 0; a < run.active; ++a) {
-        const std::uint64_t slot = run.row(t, run.items[a]).slot;
-        const std::uint64_t ahead = ring_.rows.link(slot).ahead;
-        if (ahead != guess && slot + ahead < run.ends[run.items[a]]) {
-          ring_.rows.prefetch(slot + ahead);
-        }
+  double factor = 1;
+  for (std::size_t t = 0; t < spec_.steps && run.active > 0; ++t, factor *= spec_.gamma) {
+    for (std::size_t a = 0; a < run.active; ++a) {
+      const std::uint64_t slot = run.row(t, run.items[a]).slot;
+      distance = steps ? ring_.rows.link(slot).ahead : 1;
+      run.targets[a] = slot + distance;
+      if (steps && distance != guess && run.targets[a] < run.ends[run.items[a]]) {
+        ring_.rows.prefetch(run.targets[a]);
       }
     }
     std::size_t going = 0;
@@ -77,15 +86,16 @@ void View::advance(Run& run) const {
       if (!steps) {  // the row has what came after it
         ++run.count[i];
         run.terminated[i] = terminated;
+        run.sums[i] += factor * reward_at(row.slot);
         if (end || run.count[i] == spec_.steps) continue;
       }
-      distance = steps ? ring_.rows.link(row.slot).ahead : 1;
-      const std::uint64_t slot = row.slot + distance;
+      const std::uint64_t slot = run.targets[a];
       if (slot < run.ends[i]) [[likely]] {
         to = {slot, ring_.rows.word(slot).load(std::memory_order_acquire)};
-        if (distance == 0 || !row_committed(to.word) || to.id() != row.id() + distance ||
+        if (!row_committed(to.word) || to.id() - row.id() != slot - row.slot || slot == row.slot ||
             to.id() < oldest) {
-          continue;
+          if (!streams_.next(row, to)) continue;  // its writer may have left the block early
+          run.ends[i] = streams_.block_end(to.slot);
         }
       } else {
         if (!streams_.next(row, to)) continue;
@@ -95,6 +105,7 @@ void View::advance(Run& run) const {
       if (steps) {
         ++run.count[i];
         run.terminated[i] = terminated;
+        run.sums[i] += factor * reward_at(row.slot);
         if (end || to.has(row_flag::kFinal)) continue;
       }
       run.items[going++] = i;
@@ -115,6 +126,7 @@ void View::make_plain(std::span<const Place> starts, const ViewBatch& batch, std
   for (std::size_t i = 0; i < run.n; ++i) {
     run.count[i] = 0;
     run.terminated[i] = false;
+    run.sums[i] = 0;
     run.ends[i] = streams_.block_end(starts[i].slot);
   }
   if (steps) {
@@ -154,7 +166,7 @@ void View::copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) co
   for (const Output& output : batch.outputs) {
     const auto column = static_cast<std::size_t>(output.column < 0 ? 0 : output.column);
     const auto gather = [&](const std::int64_t* slots) {
-      ring_.rows.gather_column(column, {slots, run.n}, output.to + at * ring_.rows.bytes(column));
+      ring_.rows.gather_column(column, {slots, run.n}, output.to, at);
     };
     switch (output.role) {
       case Role::kNext:
@@ -164,9 +176,13 @@ void View::copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) co
         gather(last);
         break;
       case Role::kReturn:
-        copy_returns(
-            output, run.n, at, [&](std::size_t i) { return run.count[i]; },
-            [&](std::size_t i, std::size_t t) { return run.row(t, i).slot; });
+        if (scalar_reward_) {
+          for (std::size_t i = 0; i < run.n; ++i) store_reward(output, at + i, run.sums[i]);
+        } else {
+          copy_returns(
+              output, run.n, at, [&](std::size_t i) { return run.count[i]; },
+              [&](std::size_t i, std::size_t t) { return run.row(t, i).slot; });
+        }
         break;
       case Role::kCount:
         for (std::size_t i = 0; i < run.n; ++i) {

@@ -7,14 +7,65 @@
 namespace replay_buffer {
 
 void Writer::append(std::size_t n, const std::byte* const* columns, const float* raws,
-                    std::int64_t* ids, const Mark* marks) {
+                    std::int64_t* ids, const Mark* marks, const Packed* packed) {
+  if (ring_.rows.has_arenas()) [[unlikely]] {
+    Packed own;
+    if (packed == nullptr) own.pack(ring_.layout(), n, columns);
+    append_packed(n, columns, raws, ids, marks, packed != nullptr ? *packed : own);
+    return;
+  }
   for (std::size_t done = 0; done < n;) {
     begin();
     const std::size_t run = std::min(n - done, claim_.rows - cursor_);
-    write_run(run, columns, done, raws, ids, marks);
+    write_run<false>(run, columns, done, raws, ids, marks, nullptr);
     done += run;
     if (cursor_ == claim_.rows) seal();  // nobody has to go around a block that is full
   }
+}
+
+void Writer::append_packed(std::size_t n, const std::byte* const* columns, const float* raws,
+                           std::int64_t* ids, const Mark* marks, const Packed& packed) {
+  for (std::size_t done = 0; done < n;) {
+    begin();
+    const std::size_t most = std::min(n - done, claim_.rows - cursor_);
+    const std::size_t run = fitting(most, done, packed);
+    if (run != 0) write_run<true>(run, columns, done, raws, ids, marks, &packed);
+    done += run;
+    if (run == most && cursor_ < claim_.rows) continue;
+    if (cursor_ < claim_.rows) ring_.blocks.leave(claim_, static_cast<std::uint32_t>(cursor_));
+    seal();
+  }
+  if (packed.bytes_in() == 0) return;
+  ring_.counters().bytes_in.fetch_add(packed.bytes_in(), std::memory_order_relaxed);
+  ring_.counters().bytes_kept.fetch_add(packed.bytes_kept(), std::memory_order_relaxed);
+}
+
+// How many of n rows the block's arena has room for.
+std::size_t Writer::fitting(std::size_t n, std::size_t from, const Packed& packed) const {
+  std::size_t left = ring_.rows.arena_bytes() - used_;
+  std::size_t fit = 0;
+  while (fit < n && packed.bytes(from + fit) <= left) left -= packed.bytes(from + fit++);
+  return fit;
+}
+
+// Before a row is written: takes out the rows behind it, of laps before, that have any of the bytes
+// it will get. Rows lie in the arena in the order of their slots. That those are gone is seen by
+// whoever sees the bytes, through the fence in Rows::write. Returns how many there were.
+std::uint32_t Writer::make_room(std::size_t row, std::uint32_t bytes) {
+  std::uint32_t gone = 0;
+  for (taken_ = std::max(taken_, row + 1); taken_ < claim_.rows; ++taken_) {
+    const std::size_t slot = claim_.first_slot + taken_;
+    std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
+    const std::uint64_t seen = word.load(std::memory_order_relaxed);
+    if (!row_committed(seen)) continue;
+    if (ring_.rows.extent(slot).first >= used_ + bytes) break;
+    if (ring_.priorities) ring_.priorities->retire(slot);
+    REPLAY_CRASH_POINT("row.priority_taken");
+    word.store(row_word(row_id(seen), RowState::kEmpty), std::memory_order_release);
+    REPLAY_CRASH_POINT("row.taken");
+    ++gone;
+  }
+  return gone;
 }
 
 void Writer::begin() {
@@ -22,18 +73,28 @@ void Writer::begin() {
 }
 
 // Rows [from, from + n) of the input, all into the open block.
+template <bool kPacked>
 void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
-                       const float* raws, std::int64_t* ids, const Mark* marks) {
+                       const float* raws, std::int64_t* ids, const Mark* marks,
+                       const Packed* packed) {
   const std::size_t first = claim_.first_slot + cursor_;
   const std::uint64_t first_id = claim_.id(cursor_, ring_.rows.capacity());
   std::uint32_t fresh = 0;  // rows that take the place of none
+  std::uint32_t gone = 0;   // rows further on whose bytes were needed
   const float most = ring_.priorities && raws == nullptr ? ring_.priorities->max_raw() : 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (ring_.priorities) ring_.priorities->retire(first + i);
     REPLAY_CRASH_POINT("row.retired");
     const Mark mark = marks != nullptr ? marks[from + i] : Mark{first_ ? row_flag::kFirst : 0, {}};
     first_ = false;
-    const std::uint64_t before = ring_.rows.write(first + i, first_id + i, columns, from + i, mark);
+    ArenaRoom room;
+    if constexpr (kPacked) {
+      gone += make_room(cursor_ + i, packed->bytes(from + i));
+      room = {packed->values(from + i), used_};
+      used_ += packed->bytes(from + i);
+    }
+    const std::uint64_t before =
+        ring_.rows.write(first + i, first_id + i, columns, from + i, mark, room);
     REPLAY_CRASH_POINT("row.committed");
     if (ring_.priorities && (mark.flags & row_flag::kFinal) == 0) {
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
@@ -43,7 +104,11 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   }
   cursor_ += n;
   REPLAY_CRASH_POINT("row.weighed");
-  ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
+  if constexpr (kPacked) {
+    ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh, gone);
+  } else {
+    ring_.blocks.count(claim_.block, static_cast<std::uint32_t>(n), fresh);
+  }
   // Writers of steps share their owner's line; the writer of add() is alone in it.
   std::atomic<std::uint64_t>& added = ring_.segment->owners()[me_.owner].rows_added;
   if (marks != nullptr) {
@@ -52,7 +117,10 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
     added.store(added.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
   REPLAY_CRASH_POINT("row.counted");
-  if (ring_.priorities) ring_.priorities->tree().refresh_range(first, n);
+  if (ring_.priorities) {
+    const std::size_t changed = std::max(first + n, gone != 0 ? claim_.first_slot + taken_ : 0);
+    ring_.priorities->tree().refresh_range(first, changed - first);
+  }
   REPLAY_CRASH_POINT("row.done");
 }
 
@@ -85,7 +153,8 @@ void Writer::claim() {
   }
   era_ = ring_.blocks.era();
   claim_ = ring_.blocks.claim(me_, reaper_);
-  cursor_ = 0;
+  cursor_ = taken_ = 0;
+  used_ = 0;
   open_ = true;
   if (linked_) {
     ring_.blocks.link(last, claim_);
@@ -126,7 +195,15 @@ void Writer::resume() {
   const std::optional<Claim> newest = ring_.blocks.reclaim(me_);
   if (!newest) return;
   claim_ = *newest;
-  cursor_ = ring_.blocks.written(claim_.sequence);
+  cursor_ = taken_ = ring_.blocks.written(claim_.sequence);
+  used_ = 0;
+  for (std::size_t row = 0; row < cursor_ && ring_.rows.has_arenas(); ++row) {
+    const std::uint64_t word =
+        ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
+    if (!row_committed(word)) continue;
+    used_ = std::max(used_, ring_.rows.extent(claim_.first_slot + row).second);
+  }
+  if (ring_.rows.has_arenas()) ring_.blocks.leave(claim_, 0);
   open_ = linked_ = first_ = true;
   ++chain_;
 }

@@ -23,8 +23,10 @@ class Writer {
   // n raw priorities, each finite and >= 0 (checked by the caller). `ids`, when not null, gets the
   // row ids. `marks`, of steps, says what each row is in its stream; there a null column becomes
   // zero. Every row is published when the call returns.
+  // Where values vary in size, a column whose length varies is a Ragged, and `packed` may hold the
+  // rows packed already. Throws kSchemaMismatch, with nothing written, for a row that is too large.
   void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids,
-              const Mark* marks = nullptr);
+              const Mark* marks = nullptr, const Packed* packed = nullptr);
 
   // Rows of one chain lie in blocks that are linked. A writer begins another chain, with the next
   // number, when it was closed or the buffer cleared. begin() has a row ready to be written: what
@@ -51,8 +53,13 @@ class Writer {
   void claim();
   void seal();
   void forget_older_laps();
+  template <bool kPacked>
   void write_run(std::size_t n, const std::byte* const* columns, std::size_t from,
-                 const float* raws, std::int64_t* ids, const Mark* marks);
+                 const float* raws, std::int64_t* ids, const Mark* marks, const Packed* packed);
+  void append_packed(std::size_t n, const std::byte* const* columns, const float* raws,
+                     std::int64_t* ids, const Mark* marks, const Packed& packed);
+  std::size_t fitting(std::size_t n, std::size_t from, const Packed& packed) const;
+  std::uint32_t make_room(std::size_t row, std::uint32_t bytes);
 
   const Ring& ring_;
   Identity me_;
@@ -60,6 +67,8 @@ class Writer {
   bool open_ = false;
   Claim claim_;
   std::size_t cursor_ = 0;  // rows of the claim already written
+  std::uint32_t used_ = 0;  // bytes of the block's arena that these have
+  std::size_t taken_ = 0;   // rows from the first on that have none of the bytes behind these
   std::uint64_t era_ = 0;
   std::uint64_t chain_ = 0;
   bool linked_ = false;  // the next claim goes on where claim_ ended

@@ -1,15 +1,37 @@
 // add and add_batch: values that are already what the columns store go straight into the ring.
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 #include "python/sources.h"
 
 namespace replay_buffer::python {
 namespace {
+
+using RaggedInputs = std::vector<std::unique_ptr<RaggedInput>>;
+
+// The values of n rows of a column: an array, or where the length varies {"values", "offsets"}.
+const std::byte* read_batch(PyObject* value, const ColumnType& type, npy_intp& n, Sources& sources,
+                            RaggedInputs& ragged) {
+  if (type.item == 0) return read_values(value, type, n);
+  if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != 2) return nullptr;
+  PyObject* values = PyDict_GetItemWithError(value, names.values);
+  if (values == nullptr) return nullptr;
+  sources.held.add(values);
+  PyObject* offsets = PyDict_GetItemWithError(value, names.offsets);
+  if (offsets == nullptr) return nullptr;
+  sources.held.add(offsets);
+  auto input = std::make_unique<RaggedInput>();
+  if (!input->read(values, offsets, type, n)) return nullptr;
+  ragged.push_back(std::move(input));
+  return ragged.back()->place();
+}
 
 bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
   return kwnames == nullptr && handle.buffer && !handle.steps &&
@@ -18,7 +40,7 @@ bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
 
 void write_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
                 std::int64_t* ids) {
-  const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes;
+  const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes || handle.squeezed;
   if (!large && handle.buffer->try_add(n, sources.columns, raws, ids)) return;
   // A long copy, or another thread is adding: let the other Python threads run.
   const std::shared_ptr<Buffer> keep = handle.buffer;
@@ -87,9 +109,10 @@ PyObject* py_add_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (!handle.steps && values_by_field(handle, args, nargs, kwnames, values, options)) {
     PyObject* const priority = options.priority;
     Sources sources;
+    RaggedInputs ragged;
     npy_intp n = -1;
     bool good = read_fields(handle, values, sources, [&](PyObject* value, const ColumnType& type) {
-      return read_values(value, type, n);
+      return read_batch(value, type, n, sources, ragged);
     });
     std::vector<float> raws;
     good = good && n > 0 && (priority == nullptr || read_priorities(priority, n, raws));

@@ -77,6 +77,13 @@ bool new_columns(const std::vector<ColumnType>& types, const std::vector<Field>&
     PyObject* value = nullptr;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
+      if (types[c].item != 0) {
+        if (field.mask != nullptr && PyDict_SetItem(batch, field.key, Py_None) != 0) return false;
+        columns[c] = nullptr;
+        PyObject* last = field.mask != nullptr ? field.mask : field.key;
+        if (PyDict_SetItem(batch, last, Py_None) != 0) return false;
+        continue;
+      }
       value = new_values(types[c], n);
       if (value == nullptr) return false;
       columns[c] = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(value)));
@@ -103,6 +110,7 @@ bool own_columns(const std::vector<ColumnType>& types, const std::vector<Field>&
     if (value == nullptr) return false;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
+      if (types[c].item != 0) return false;  // no array fits every batch
       columns[c] = writable_values(value, types[c], n);
       if (columns[c] == nullptr) return false;
       held.add(value);

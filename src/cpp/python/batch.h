@@ -27,7 +27,8 @@ npy_intp batch_size_of(const Request& request);
 double beta_of(PyObject* self, const Handle& handle, PyObject* given);
 
 // Makes arrays for n rows of `fields`, puts them into the dict `batch` under their keys and their
-// memory into `columns`. False with an exception set.
+// memory into `columns`. Columns whose length varies get a place in the dict only; see ragged.h.
+// False with an exception set.
 bool new_columns(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
                  PyObject* batch, std::byte** columns);
 

@@ -42,16 +42,18 @@ int numpy_type_of(DType dtype) {
   return NPY_NOTYPE;
 }
 
-void add_field(std::vector<Field>& fields, std::string_view path, int column) {
+void add_field(std::vector<Field>& fields, std::string_view path, int column, bool padded) {
   const std::size_t slash = path.find('/');
-  PyObject* key = PyUnicode_InternFromString(std::string(path.substr(0, slash)).c_str());
+  const std::string name(path.substr(0, slash));
+  PyObject* key = PyUnicode_InternFromString(name.c_str());
   auto at =
       std::find_if(fields.begin(), fields.end(), [key](const Field& f) { return f.key == key; });
-  if (at == fields.end()) at = fields.insert(fields.end(), Field{key, -1, {}});
+  if (at == fields.end()) at = fields.insert(fields.end(), Field{key, -1, {}, nullptr});
   if (slash == std::string_view::npos) {
     at->column = column;
+    if (padded) at->mask = PyUnicode_InternFromString((name + "_mask").c_str());
   } else {
-    add_field(at->children, path.substr(slash + 1), column);
+    add_field(at->children, path.substr(slash + 1), column, padded);
   }
 }
 
@@ -209,6 +211,11 @@ ColumnType column_type(const Column& column) {
   t.elements = column.elements();
   t.bytes = column.bytes();
   t.limit = column.limit;
+  if (column.variable()) {
+    t.item = column.item_bytes();
+    t.expected = column.expected != 0 ? column.expected : 64;
+    t.padded = column.padded;
+  }
   return t;
 }
 
@@ -224,11 +231,39 @@ ColumnType with_first(ColumnType type, npy_intp length) {
 std::vector<Field> make_fields(const Schema& schema) {
   std::vector<Field> fields;
   for (std::size_t i = 0; i < schema.size(); ++i)
-    add_field(fields, schema[i].name, static_cast<int>(i));
+    add_field(fields, schema[i].name, static_cast<int>(i), schema[i].padded);
   return fields;
 }
 
+const std::byte* read_items(PyObject* value, const ColumnType& type, npy_intp& n) {
+  if (!PyArray_CheckExact(value)) return nullptr;
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  if (PyArray_NDIM(array) != type.dimensions) return nullptr;
+  n = PyArray_DIM(array, 0);
+  npy_intp shape[kMaxDimensions + 1];
+  std::copy_n(type.shape, type.dimensions + 1, shape);
+  shape[1] = n;
+  return plain(value, type.numpy_type, type.dimensions, shape + 1) ? data_of(value) : nullptr;
+}
+
+namespace {
+
+const std::byte* read_ragged(PyObject* value, const ColumnType& type, Scratch& scratch) {
+  npy_intp n = 0;
+  const std::byte* data = read_items(value, type, n);
+  auto* offsets = reinterpret_cast<std::int64_t*>(scratch.take(2 * sizeof(std::int64_t)));
+  auto* ragged = reinterpret_cast<Ragged*>(scratch.take(sizeof(Ragged)));
+  if (data == nullptr || offsets == nullptr || ragged == nullptr) return nullptr;
+  offsets[0] = 0;
+  offsets[1] = n;
+  *ragged = {data, offsets};
+  return reinterpret_cast<const std::byte*>(ragged);
+}
+
+}  // namespace
+
 const std::byte* read_value(PyObject* value, const ColumnType& type, Scratch& scratch) {
+  if (type.item != 0) return read_ragged(value, type, scratch);
   if (type.dimensions == 0 && !PyArray_CheckExact(value)) return read_scalar(value, type, scratch);
   if (plain(value, type.numpy_type, type.dimensions, type.shape + 1)) {
     const std::byte* data = data_of(value);

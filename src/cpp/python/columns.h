@@ -23,6 +23,10 @@ struct ColumnType {
   std::size_t elements;
   std::size_t bytes;
   std::uint64_t limit;
+  // Of values whose length varies; shape[1] then means nothing.
+  std::size_t item;      // bytes of an item; 0: the length is fixed
+  std::size_t expected;  // items in a value
+  bool padded;
 };
 
 ColumnType column_type(const Column& column);
@@ -35,6 +39,7 @@ struct Field {
   PyObject* key = nullptr;
   int column = -1;
   std::vector<Field> children;
+  PyObject* mask = nullptr;  // of a padded column: the key of its mask
 };
 
 // The fields of a schema whose names are paths ("obs/pixels"), in the order of first appearance.
@@ -58,11 +63,14 @@ class Scratch {
 };
 
 // The bytes of one value of a column, or null when it needs the slow path. They are the value's own
-// or lie in `scratch`.
+// or lie in `scratch`. Where the length varies, a Ragged of one row.
 const std::byte* read_value(PyObject* value, const ColumnType& type, Scratch& scratch);
 
 // The bytes of n values in an array whose first dimension is n; n < 0 is set from the array.
 const std::byte* read_values(PyObject* value, const ColumnType& type, npy_intp& n);
+
+// The bytes of items of a column whose length varies, and how many there are; null as above.
+const std::byte* read_items(PyObject* value, const ColumnType& type, npy_intp& n);
 
 // n numbers of a float32 or float64 vector as float32; false when it is something else.
 bool read_floats(PyObject* value, npy_intp n, float* out);

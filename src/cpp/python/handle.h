@@ -22,6 +22,8 @@ struct Handle {
   float beta = 0;           // used when it is not scheduled
   bool steps = false;       // rows are steps: batches are made by views
   bool long_draws = false;  // drawing may sort all rows: not with the GIL
+  bool ragged = false;      // some column has values whose length varies
+  bool squeezed = false;    // some column is compressed: rows take longer than their bytes say
   bool scheduled = false;   // the Python class has a schedule: self._scheduled_beta(draws so far)
 
   bool weighted() const { return buffer->ring().priorities.has_value(); }
@@ -39,6 +41,8 @@ struct Names {
   PyObject* beta;
   PyObject* priority;
   PyObject* timeout;
+  PyObject* values;
+  PyObject* offsets;
   PyObject* scheduled_beta;
   PyObject* slow_add;
   PyObject* slow_add_batch;
@@ -53,8 +57,10 @@ extern Names names;
 PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
                     PyObject* kwnames);
 
-// Work of more bytes than this is done without the GIL.
+// Work of more bytes than this is done without the GIL; of values that are compressed, more than a
+// few.
 inline constexpr std::size_t kReleaseBytes = 32 * 1024;
+inline constexpr std::size_t kReleaseSqueezed = 2 * 1024;
 
 // Keeps Python objects alive whose memory a call reads or writes: a dict of the caller's may drop
 // them meanwhile, in another thread or by a key that runs code when it is compared.
@@ -67,12 +73,12 @@ class Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
-  // REQUIRES: at most as many as there are columns and arrays beside them.
+  // REQUIRES: at most three for each column, and the arrays beside them.
   void add(PyObject* object) { objects_[count_++] = Py_NewRef(object); }
 
  private:
   std::size_t count_ = 0;
-  PyObject* objects_[kMaxColumns + 2];
+  PyObject* objects_[3 * kMaxColumns + 2];
 };
 
 // Releases the GIL for a scope when `yes`.

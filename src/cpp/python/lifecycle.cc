@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/checkpoint.h"
+#include "core/codec.h"
 #include "core/verify.h"
 #include "os/directory.h"
 #include "python/errors.h"
@@ -18,13 +19,15 @@ namespace nb = nanobind;
 namespace replay_buffer::python {
 namespace {
 
-using ColumnArgument =
-    std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>, std::uint64_t>;
+// name, dtype, shape (0: any length), limit, codec, ratio, expected, padded
+using ColumnArgument = std::tuple<std::string, std::uint32_t, std::vector<std::uint64_t>,
+                                  std::uint64_t, std::uint16_t, double, std::uint32_t, bool>;
 
 Schema to_schema(const std::vector<ColumnArgument>& columns) {
   Schema schema;
-  for (const auto& [name, dtype, shape, limit] : columns) {
-    schema.push_back({name, static_cast<DType>(dtype), shape, limit});
+  for (const auto& [name, dtype, shape, limit, codec, ratio, expected, padded] : columns) {
+    schema.push_back({name, static_cast<DType>(dtype), shape, limit, static_cast<Codec>(codec),
+                      ratio, expected, padded});
   }
   return schema;
 }
@@ -56,6 +59,11 @@ void use(Handle& handle, std::shared_ptr<Buffer> buffer, bool scheduled) {
   handle.types.clear();
   for (const Column& column : layout.schema) handle.types.push_back(column_type(column));
   handle.fields = make_fields(layout.schema);
+  handle.ragged = handle.squeezed = false;
+  for (const Column& column : layout.schema) {
+    handle.ragged |= column.variable();
+    handle.squeezed |= column.codec != Codec::kNone;
+  }
   handle.beta = layout.settings.beta;
   handle.scheduled = scheduled;
   handle.steps = layout.has_steps();
@@ -73,6 +81,7 @@ void create(Handle& handle, const std::string& location, const std::vector<Colum
   const Location where = Location::parse(location);
   const Schema schema = to_schema(columns);
   const BufferConfig config = to_config(options);
+  check_codecs(schema);
   std::shared_ptr<Buffer> buffer;
   {
     const MaybeRelease released(where.kind != Location::Kind::kHeap);  // allocation takes a while
@@ -138,7 +147,9 @@ nb::dict facts(const Handle& handle) {
   for (const Column& c : buffer.layout().schema) {
     nb::list shape;
     for (std::uint64_t n : c.shape) shape.append(n);
-    columns.append(nb::make_tuple(c.name, static_cast<std::uint32_t>(c.dtype), shape, c.limit));
+    columns.append(nb::make_tuple(c.name, static_cast<std::uint32_t>(c.dtype), shape, c.limit,
+                                  static_cast<std::uint16_t>(c.codec), c.ratio, c.expected,
+                                  c.padded));
   }
   d["columns"] = columns;
   return d;

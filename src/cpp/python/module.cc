@@ -16,6 +16,7 @@
 #include "python/errors.h"
 #include "python/handle.h"
 #include "python/lifecycle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 #include "python/shared_array.h"
 #include "python/view.h"
@@ -56,6 +57,8 @@ void intern_names() {
   names.scheduled_beta = PyUnicode_InternFromString("_scheduled_beta");
   names.priority = PyUnicode_InternFromString("priority");
   names.timeout = PyUnicode_InternFromString("timeout");
+  names.values = PyUnicode_InternFromString("values");
+  names.offsets = PyUnicode_InternFromString("offsets");
   names.slow_add = PyUnicode_InternFromString("_slow_add");
   names.slow_add_batch = PyUnicode_InternFromString("_slow_add_batch");
   names.slow_sample = PyUnicode_InternFromString("_slow_sample");
@@ -128,7 +131,8 @@ nb::object new_vector(npy_intp n, int numpy_type) {
   return nb::steal(array);
 }
 
-// Adds rows whose columns were brought into shape by the Python class: one array per column.
+// Adds rows whose columns were brought into shape by the Python class: one array per column, or
+// values and offsets.
 nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::object>& arrays,
                       const nb::object& raws, const nb::object& timeout) {
   Buffer& buffer = opened(handle);
@@ -136,8 +140,17 @@ nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::ob
     throw Error(ErrorCode::kInvalidArgument, "one array for each column is needed");
   }
   const std::byte* sources[kMaxColumns];
+  std::vector<RaggedInput> ragged(arrays.size());
   for (std::size_t c = 0; c < arrays.size(); ++c) {
-    sources[c] = read_values(arrays[c].ptr(), handle.types[c], n);
+    PyObject* given = arrays[c].ptr();
+    if (handle.types[c].item == 0) {
+      sources[c] = read_values(given, handle.types[c], n);
+    } else {
+      const bool pair = PyTuple_CheckExact(given) && PyTuple_GET_SIZE(given) == 2;
+      const bool fits = pair && ragged[c].read(PyTuple_GET_ITEM(given, 0),
+                                               PyTuple_GET_ITEM(given, 1), handle.types[c], n);
+      sources[c] = fits ? ragged[c].place() : nullptr;
+    }
     if (sources[c] == nullptr) {
       throw Error(ErrorCode::kSchemaMismatch,
                   "the values of column '" + buffer.layout().schema[c].name + "' do not fit");
@@ -166,6 +179,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
   std::byte* columns[kMaxColumns];
   if (!new_columns(handle.types, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
   nb::object gone = new_vector(n, NPY_BOOL);
+  const RaggedOutput ragged(handle.types, n, columns);
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
     const auto count = static_cast<std::size_t>(n);
@@ -174,6 +188,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
     const MaybeRelease released(count * keep->layout().row_bytes > kReleaseBytes);
     keep->get({wanted, count}, columns, missing);
   }
+  if (!ragged.put(handle.types, handle.fields, batch.ptr())) throw nb::python_error();
   return nb::make_tuple(batch, gone);
 }
 
@@ -208,6 +223,19 @@ nb::object limiter_state(const Buffer& buffer) {
   d["tolerance"] = s.tolerance;
   d["balance"] = limiter.balance();
   d["waiting"] = waiting_owners(buffer.ring(), buffer.owners()).size();
+  return d;
+}
+
+// What compression has done so far; None where no column has any.
+nb::object compression_state(const Handle& handle, const Counters& c) {
+  if (!handle.squeezed) return nb::none();
+  const std::uint64_t in = c.bytes_in.load(std::memory_order_relaxed);
+  const std::uint64_t kept = c.bytes_kept.load(std::memory_order_relaxed);
+  nb::dict d;
+  d["bytes_in"] = in;
+  d["bytes_kept"] = kept;
+  d["ratio"] =
+      kept == 0 ? nb::none() : nb::cast(static_cast<double>(in) / static_cast<double>(kept));
   return d;
 }
 
@@ -258,6 +286,7 @@ nb::dict counters(const Handle& handle) {
   d["updates_stale"] = c.updates_stale.load(std::memory_order_relaxed);
   d["limiter"] = limiter_state(buffer);
   if (layout.has_steps()) d["episodes"] = episodes(buffer);
+  d["compression"] = compression_state(handle, c);
   return d;
 }
 

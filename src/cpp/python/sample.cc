@@ -4,15 +4,16 @@
 #include "python/batch.h"
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 
 namespace replay_buffer::python {
 namespace {
 
 bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
-            bool long_draw) try {
+            bool long_draw, std::size_t most) try {
   const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
-  const MaybeRelease released(long_draw || bytes > kReleaseBytes);
+  const MaybeRelease released(long_draw || bytes > most);
   buffer->finish(draw, batch, beta);
   return true;
 } catch (...) {
@@ -68,7 +69,10 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
-  if (!finish(buffer, draw, batch, beta, handle.long_draws)) {
+  const RaggedOutput ragged(handle.types, n, columns);
+  const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
+  if (!finish(buffer, draw, batch, beta, handle.long_draws, most) ||
+      !ragged.put(handle.types, handle.fields, result)) {
     Py_DECREF(result);
     return nullptr;
   }

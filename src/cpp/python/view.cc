@@ -5,6 +5,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +17,7 @@
 #include "python/batch.h"
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 
 namespace nb = nanobind;
@@ -35,6 +38,7 @@ struct ViewHandle {
   std::vector<ColumnType> types;
   std::vector<Field> fields;
   std::size_t time = 0;
+  mutable std::atomic<std::uint64_t> calls{0};  // of make()
 
   const Handle& handle() const { return handle_of(owner.ptr()); }
 };
@@ -46,6 +50,15 @@ ViewHandle& view_of(PyObject* self) {
 }
 
 bool timed(Role role) { return role >= Role::kStep && role <= Role::kIds; }
+
+// The values that an item has of each output; 0: one.
+std::vector<npy_intp> times_of(const std::vector<Output>& outputs, std::size_t time) {
+  std::vector<npy_intp> times;
+  for (const Output& output : outputs) {
+    times.push_back(timed(output.role) ? static_cast<npy_intp>(time) : 0);
+  }
+  return times;
+}
 
 ViewSpec to_spec(const nb::dict& given) {
   ViewSpec spec;
@@ -82,8 +95,14 @@ void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
   const std::size_t time = view->spec().burn_in + view->spec().length;
   for (const auto& [name, role, column, stacked, dtype, shape] : outputs) {
     Column described{name, static_cast<DType>(dtype), shape, 0};
+    if (column >= 0 && handle.types.at(static_cast<std::size_t>(column)).item != 0) {
+      described = handle.buffer->layout().schema[static_cast<std::size_t>(column)];
+      described.name = name;
+    }
     const auto kind = static_cast<Role>(role);
-    if (timed(kind)) described.shape.insert(described.shape.begin(), time);
+    // Where the time is not known yet, make() is told it.
+    if (timed(kind) && !described.variable())
+      described.shape.insert(described.shape.begin(), std::max<std::size_t>(1, time));
     schema.push_back(described);
     self.types.push_back(column_type(described));
     self.outputs.push_back({kind, column, stacked, nullptr});
@@ -166,10 +185,12 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     share.give_back();
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
+  const RaggedOutput ragged(view.types, n, columns, times_of(view.outputs, batch.time));
   Arrays arrays(view.outputs);
   arrays.point(columns);
   batch.outputs = arrays.outputs;
-  if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws)) {
+  if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
+      !ragged.put(view.types, view.fields, result)) {
     Py_DECREF(result);
     return nullptr;
   }
@@ -188,13 +209,15 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
   const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   std::vector<ColumnType> types = self.types;
   for (std::size_t i = 0; i < types.size(); ++i) {
-    if (timed(self.outputs[i].role)) types[i] = with_first(types[i], static_cast<npy_intp>(time));
+    if (timed(self.outputs[i].role) && types[i].item == 0)
+      types[i] = with_first(types[i], static_cast<npy_intp>(time));
   }
   nb::dict result;
   std::byte* columns[kMaxColumns];
   if (!new_columns(types, self.fields, n, result.ptr(), columns)) throw nb::python_error();
   nb::object not_made = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
   if (!not_made.is_valid()) throw nb::python_error();
+  const RaggedOutput ragged(types, n, columns, times_of(self.outputs, time));
   std::vector<std::int64_t> found(static_cast<std::size_t>(n));
   Arrays arrays(self.outputs);
   arrays.point(columns);
@@ -211,8 +234,10 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
   const std::shared_ptr<Buffer> keep = self.buffer;
   {
     const MaybeRelease released(true);
-    keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags);
+    keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags,
+               self.calls.fetch_add(1, std::memory_order_relaxed));
   }
+  if (!ragged.put(types, self.fields, result.ptr())) throw nb::python_error();
   return nb::make_tuple(result, not_made);
 }
 

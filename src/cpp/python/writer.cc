@@ -11,6 +11,7 @@
 #include "core/step_writer.h"
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/ragged.h"
 #include "python/share.h"
 #include "python/sources.h"
 
@@ -43,7 +44,7 @@ WriterHandle& writer_of(PyObject* self) {
 // Writes the step, without the GIL when it is a large one.
 void write(const WriterHandle& self, const StepBatch& batch) {
   const std::size_t bytes = self.streams * self.buffer->layout().row_bytes;
-  const MaybeRelease released(bytes > kReleaseBytes);
+  const MaybeRelease released(bytes > kReleaseBytes || self.handle().squeezed);
   self.writer->append(batch);
 }
 
@@ -94,6 +95,7 @@ PyObject* append_rows(const WriterHandle& self, const Sources& sources, const So
 bool read_all(const WriterHandle& self, PyObject* const* values, PyObject* final_obs,
               Sources& sources, Sources& finals, Scratch& scratch, bool single) {
   const auto read = [&](PyObject* value, const ColumnType& type) {
+    if (type.item != 0) return static_cast<const std::byte*>(nullptr);
     if (single) return read_value(value, type, scratch);
     auto n = static_cast<npy_intp>(self.streams);
     return read_values(value, type, n);
@@ -134,12 +136,21 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
     throw Error(ErrorCode::kClosed, "the writer is closed");
   }
   const Handle& handle = self.handle();
-  const auto read = [&](const std::vector<nb::object>& given, Sources& sources) {
+  std::vector<RaggedInput> ragged(2 *
+                                  handle.types.size());  // of the steps, and of last observations
+  const auto read = [&](const std::vector<nb::object>& given, Sources& sources, std::size_t from) {
     for (std::size_t c = 0; c < handle.types.size(); ++c) {
       sources.columns[c] = nullptr;
       if (given[c].is_none()) continue;
       auto n = static_cast<npy_intp>(self.streams);
-      sources.columns[c] = read_values(given[c].ptr(), handle.types[c], n);
+      PyObject* value = given[c].ptr();
+      if (handle.types[c].item == 0) {
+        sources.columns[c] = read_values(value, handle.types[c], n);
+      } else if (PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 2 &&
+                 ragged[from + c].read(PyTuple_GET_ITEM(value, 0), PyTuple_GET_ITEM(value, 1),
+                                       handle.types[c], n)) {
+        sources.columns[c] = ragged[from + c].place();
+      }
       if (sources.columns[c] == nullptr) {
         throw Error(
             ErrorCode::kSchemaMismatch,
@@ -149,9 +160,9 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
   };
   Sources sources;
   Sources last;
-  read(arrays, sources);
+  read(arrays, sources, 0);
   const bool ended = !finals.is_none();
-  if (ended) read(nb::cast<std::vector<nb::object>>(finals), last);
+  if (ended) read(nb::cast<std::vector<nb::object>>(finals), last, handle.types.size());
   std::vector<float> priorities;
   if (!raws.is_none() &&
       !read_priorities(raws.ptr(), static_cast<npy_intp>(self.streams), priorities)) {

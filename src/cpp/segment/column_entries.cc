@@ -16,6 +16,10 @@ void write_columns(const Schema& schema, ColumnEntry* entries) {
     e.dimensions = static_cast<std::uint32_t>(schema[i].shape.size());
     std::copy(schema[i].shape.begin(), schema[i].shape.end(), e.shape);
     e.limit = schema[i].limit;
+    e.codec = static_cast<std::uint16_t>(schema[i].codec);
+    e.padded = schema[i].padded ? 1 : 0;
+    e.expected = schema[i].expected;
+    e.ratio = schema[i].ratio;
   }
 }
 
@@ -27,7 +31,9 @@ Schema read_columns(std::span<const ColumnEntry> entries, const std::string& whe
       throw Error(ErrorCode::kCorrupt, where + ": a column's entry makes no sense");
     }
     schema.push_back({std::string(e.name, length), static_cast<DType>(e.dtype),
-                      std::vector<std::uint64_t>(e.shape, e.shape + e.dimensions), e.limit});
+                      std::vector<std::uint64_t>(e.shape, e.shape + e.dimensions), e.limit,
+                      static_cast<Codec>(e.codec), e.ratio == 0 ? 1 : e.ratio, e.expected,
+                      e.padded != 0});
   }
   return schema;
 }

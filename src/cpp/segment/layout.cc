@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 
 #include "replay_buffer/error.h"
@@ -42,6 +43,38 @@ std::uint64_t choose_block_rows(std::uint64_t capacity) {
   std::uint64_t rows = 1;
   while (rows * 2 <= most && rows * 2 * kWantedBlocks <= capacity) rows *= 2;
   return rows;
+}
+
+bool in_arena(const Column& c) {
+  return c.variable() || (c.codec != Codec::kNone && c.bytes() > kLeastCompressed);
+}
+
+// What a value is expected to take before it is compressed.
+std::uint64_t expected_bytes(const Column& c) {
+  constexpr std::uint64_t kItems = 64;
+  if (!c.variable()) return c.bytes();
+  return std::min((c.expected != 0 ? c.expected : kItems) * c.item_bytes(), kMostArenaBytes);
+}
+
+// Enough for the values that are expected in a block of so many rows, with some to spare where they
+// may turn out larger; in any case for one row of fixed lengths that does not compress, and for one
+// that is many times longer than expected. 0 where no value varies in size.
+std::uint64_t choose_arena_bytes(const Schema& schema, std::uint64_t rows) {
+  constexpr std::uint64_t kLeast = 4096;
+  constexpr std::uint64_t kLonger = 16;
+  double planned = 0;
+  std::uint64_t one = 0;
+  for (const Column& c : schema) {
+    if (!in_arena(c)) continue;
+    const std::uint64_t raw = std::min(expected_bytes(c), kMostArenaBytes);
+    const double spare = c.variable() || c.ratio > 1 ? 1.125 : 1;
+    const double ratio = c.ratio >= 1 ? c.ratio : 1;  // else it is refused later
+    planned += static_cast<double>(raw) / ratio * spare * static_cast<double>(rows);
+    one += c.variable() ? kLonger * raw : raw;
+  }
+  if (one == 0) return 0;
+  const double wanted = std::min(planned, static_cast<double>(kMaxSegmentBytes));
+  return round_up(std::max({kLeast, one, static_cast<std::uint64_t>(wanted)}), kLine);
 }
 
 // Whether a text is UTF-8, as names are for whoever shows them.
@@ -86,10 +119,17 @@ void check_schema(const Schema& schema) {
       invalid(where + "at most " + std::to_string(kMaxDimensions) + " dimensions");
     }
     std::uint64_t bytes = dtype_bytes(c.dtype);
-    for (std::uint64_t d : c.shape) {
-      if (d == 0) invalid(where + "a dimension of 0");
+    for (std::uint64_t d : std::span(c.shape).subspan(c.variable() ? 1 : 0)) {
+      if (d == 0) invalid(where + "only the first dimension can vary");
       if (bytes > kMaxSegmentBytes / d) invalid(where + "one row would need more than 64 TiB");
       bytes *= d;
+    }
+    if (c.codec > Codec::kZstd) invalid(where + "unknown compression");
+    if (!(c.ratio >= 1 && c.ratio <= 1000)) {
+      invalid(where + "the expected ratio of compression must be between 1 and 1,000");
+    }
+    if (in_arena(c) && bytes > kMostArenaBytes) {
+      invalid(where + "one value would need more than 1 GiB");
     }
   }
 }
@@ -118,6 +158,9 @@ void check_limiter(const Settings& s) {
 void check_settings(const Settings& s) {
   if (s.capacity == 0 || s.capacity > kMaxCapacity) {
     invalid("capacity must be between 1 and 2^40 rows, not " + std::to_string(s.capacity));
+  }
+  if (s.arena_bytes > kMostArenaBytes || s.arena_bytes % 8 != 0) {
+    invalid("arena_bytes must be a multiple of 8 and at most 1 GiB");
   }
   if (s.block_rows == 0 || s.block_rows > s.capacity || s.block_rows > Fill::kMost) {
     invalid("block_rows must be between 1 and the capacity (less than 2^24), not " +
@@ -185,6 +228,13 @@ Settings make_settings(const BufferConfig& config, const Schema& schema) {
   s.tolerance = config.tolerance;
   s.beta_steps = config.beta_steps;
   s.beta_end = config.beta_end;
+  const auto arena = [&] { return choose_arena_bytes(schema, s.block_rows); };
+  // A checkpoint holds an arena in memory while it is copied.
+  constexpr std::uint64_t kHandy = std::uint64_t{32} << 20;
+  while (config.block_rows == 0 && s.block_rows > 1 && arena() > kHandy) s.block_rows /= 2;
+  s.arena_bytes = arena();
+  if (s.arena_bytes != 0 && config.arena_bytes != 0) s.arena_bytes = config.arena_bytes;
+  s.arena_bytes = std::min(s.arena_bytes, kMostArenaBytes);
   if (!(config.alpha >= 0 && std::isfinite(config.alpha))) {
     invalid("alpha must be a finite number >= 0");
   }
@@ -211,7 +261,16 @@ BufferConfig config_of(const Settings& s, float alpha) {
   config.durable = s.durable != 0;
   config.beta_end = s.beta_end;
   config.beta_steps = s.beta_steps;
+  config.arena_bytes = s.arena_bytes;
   return config;
+}
+
+Schema with_codecs(const BufferConfig& config, Schema schema) {
+  for (Column& c : schema) {
+    const bool wanted = c.dtype == DType::kUInt8 && c.codec == Codec::kNone && c.bytes() > 1024;
+    if (config.enable_compression && wanted) c.codec = Codec::kLz4;
+  }
+  return schema;
 }
 
 Layout plan_layout(const Settings& settings, const Schema& schema) {
@@ -245,21 +304,34 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   std::size_t packed = 0;
   std::size_t alignment = 1;
   if (l.has_steps()) {
-    l.link = {0, 0, sizeof(Link)};
+    l.link.bytes = sizeof(Link);
     packed = alignment = sizeof(Link);
   }
   std::size_t large = 0;
   for (std::size_t width : {8U, 4U, 2U, 1U}) {
     for (std::size_t i = 0; i < schema.size(); ++i) {
-      const std::size_t bytes = schema[i].bytes();
-      if (dtype_bytes(schema[i].dtype) != width) continue;
-      l.row_bytes += bytes;
-      if (bytes > kPackedColumnBytes) {
-        large += round_up(bytes, kLine);
+      const Column& column = schema[i];
+      const bool cell = in_arena(column);
+      const std::size_t stored = cell ? sizeof(Cell) : column.bytes();
+      const std::size_t stored_width = cell ? sizeof(Cell) : dtype_bytes(column.dtype);
+      if (stored_width != width) continue;
+      ColumnPlace& place = l.places[i];
+      place.bytes = column.bytes();
+      place.width = static_cast<std::uint8_t>(dtype_bytes(column.dtype));
+      l.row_bytes += expected_bytes(column);
+      if (cell) {
+        place.in_arena = true;
+        place.codec = column.codec;
+        place.item = column.variable() ? column.item_bytes() : 0;
+        large += expected_bytes(column);
+      }
+      if (stored > kPackedColumnBytes) {
+        place.own_array = true;
+        large += round_up(stored, kLine);
         continue;
       }
-      l.places[i] = {packed, 0, bytes};
-      packed += bytes;
+      place.base = packed;
+      packed += stored;
       alignment = std::max(alignment, width);
     }
   }
@@ -275,7 +347,7 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   // no arrangement of rows makes up for.
   const std::size_t own = (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
   const std::size_t share = (end + 2 * kPage + capacity - 1) / capacity;
-  const std::size_t beside = std::min(share, own + 5) + large;
+  const std::size_t beside = std::min(share, own + 4) + large;
   const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };
   const std::size_t apart = costly(aligned) ? squeezed : aligned;
   const bool inside = !(costly(together) && !costly(apart));
@@ -293,13 +365,21 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   l.link.stride = l.record_stride;
   for (std::size_t i = 0; i < schema.size(); ++i) {
     ColumnPlace& place = l.places[i];
-    if (schema[i].bytes() <= kPackedColumnBytes) {
+    if (place.in_arena) l.arena_columns.push_back(static_cast<std::uint32_t>(i));
+    if (!place.own_array) {
       place.base += cells_at;
       place.stride = l.record_stride;
     } else {
-      const std::size_t stride = round_up(schema[i].bytes(), kLine);
-      place = {take(end, capacity, stride, kPage), stride, schema[i].bytes()};
+      place.stride = round_up(place.bytes, kLine);
+      place.base = take(end, capacity, place.stride, kPage);
     }
+  }
+  if (l.has_arenas() != (settings.arena_bytes != 0)) invalid("arenas are for values that vary");
+  if (l.has_arenas()) {
+    std::size_t one = 0;  // a row that does not compress
+    for (const std::uint32_t c : l.arena_columns) one += l.places[c].bytes;
+    if (settings.arena_bytes < one) invalid("a block's arena is smaller than one row");
+    l.arenas_at = take(end, l.block_count, settings.arena_bytes, kPage);
   }
   l.total_bytes = round_up(end, kPage);
   return l;

@@ -14,6 +14,7 @@
 //   ...      words[]         u64 per row: row words               (where padding would cost much)
 //   ...      records         row word, Link (steps) and the small columns of a row, packed
 //   ...      arrays          one per large column
+//   ...      arenas          one per block: values whose size varies (Cell), one after the other
 //
 // The place of every section is a pure function of Settings and schema (plan_layout), so a segment
 // stores no offset that could be wrong: an opener recomputes them from its private copy of the
@@ -78,6 +79,24 @@ struct Link {
   std::uint32_t step;    // the row's number in its episode; a final observation's is its length
 };
 
+// Where a value lies whose size varies, because its length does or because it is compressed: so
+// many bytes of its block's arena. Stands in the record in place of the value. Only the block's
+// owner writes to the arena, from its start on in each lap, and before it overwrites bytes it takes
+// out the rows of the lap before to which they belong: a row whose word is unchanged has its bytes.
+struct Cell {
+  std::uint32_t offset;
+  std::uint32_t size;  // compressed : 1 | bytes : 31
+
+  static constexpr std::uint32_t kCompressed = std::uint32_t{1} << 31;
+
+  constexpr bool compressed() const { return (size & kCompressed) != 0; }
+  constexpr std::uint32_t bytes() const { return size & ~kCompressed; }
+};
+inline constexpr std::uint64_t kMostArenaBytes = std::uint64_t{1} << 30;
+// A column of fixed length and at most so many bytes is not worth compressing, and is stored as it
+// is.
+inline constexpr std::size_t kLeastCompressed = 64;
+
 // -------------------------------------------------------------------------------------- block word
 // [ lap : 32 | epoch : 16 | owner : 14 | state : 2 ]
 // SEALED nobody writes in it; OPEN its owner does; REAPING its owner is dead, and the process named
@@ -105,9 +124,11 @@ struct BlockWord {
 // their writer filled before and after it, as distances in claims (sequence numbers); 0 is none.
 struct alignas(kLine) Block {
   struct Lap {
-    std::atomic<std::uint64_t> back;   // lap : 32 | claims back : 32
-    std::atomic<std::uint64_t> on;     // lap : 32 | claims on : 32
-    std::atomic<std::uint64_t> taken;  // kFifo: lap : 32 | draws given out of that lap : 32
+    std::atomic<std::uint64_t> back;  // lap : 32 | claims back : 32
+    std::atomic<std::uint64_t> on;    // lap : 32 | claims on : 32
+    // lap : 32 | of that lap, kFifo: draws given out; else: rows after which the writer went on to
+    // the next block because the arena was full, 0: it was not : 32
+    std::atomic<std::uint64_t> taken;
   };
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> before;  // lap : 32 | rows written : 32, of the lap before this one
@@ -170,7 +191,8 @@ struct Settings {
   std::uint64_t beta_steps;   // beta goes to beta_end in so many draws; 0: it stays
   float beta_end;
   std::uint32_t storage;
-  std::uint32_t reserved[8];
+  std::uint64_t arena_bytes;  // of each block; 0: there are no arenas
+  std::uint32_t reserved[6];
 };
 
 struct alignas(kLine) Counters {
@@ -197,6 +219,9 @@ struct alignas(kLine) Counters {
   // A random number by which a checkpoint knows the rows it was made of: within one lineage a row
   // id is never given to two rows.
   std::atomic<std::uint64_t> lineage;
+  // Bytes of values that were compressed, before and after.
+  std::atomic<std::uint64_t> bytes_in;
+  std::atomic<std::uint64_t> bytes_kept;
   // Episodes that ended: how many, their steps, and the sum of their returns (a double, as bits).
   alignas(kLine) std::atomic<std::uint64_t> episodes;
   std::atomic<std::uint64_t> episode_steps;
@@ -227,7 +252,10 @@ struct ColumnEntry {
   std::uint32_t dimensions;
   std::uint64_t shape[kMaxDimensions];
   std::uint64_t limit;
-  std::uint64_t reserved[2];
+  std::uint16_t codec;
+  std::uint16_t padded;
+  std::uint32_t expected;
+  double ratio;  // 0: 1
 };
 
 // One handle that has the segment open for writing.
@@ -242,6 +270,7 @@ struct alignas(kLine) Owner {
   std::atomic<std::uint64_t> rows_added;  // by all who had the slot
 };
 
+static_assert(sizeof(Cell) == 8 && std::is_trivially_copyable_v<Cell>);
 static_assert(sizeof(Link) == 8 && std::is_trivially_copyable_v<Link>);
 static_assert(sizeof(Block) == kLine);
 static_assert(sizeof(Settings) == 128);
@@ -254,11 +283,19 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 // -------------------------------------------------------------------------------------- the layout
-// Where one column lies: address(row) = segment + base + row * stride.
+// Where one column lies: address(row) = segment + base + row * stride. There stands the value, or
+// its Cell.
 struct ColumnPlace {
   std::size_t base;
   std::size_t stride;
-  std::size_t bytes;
+  std::size_t bytes;       // of a value; 0 where its length varies
+  bool own_array = false;  // not in the records
+  bool in_arena = false;   // a Cell
+  Codec codec = Codec::kNone;
+  std::uint8_t width = 1;  // of an element
+  std::size_t item = 0;    // bytes of an item, where the length varies
+
+  bool variable() const { return item != 0; }
 };
 
 struct Layout {
@@ -282,16 +319,22 @@ struct Layout {
   std::size_t record_stride;
   ColumnPlace link;  // of each row's Link; no bytes where rows are transitions
   std::vector<ColumnPlace> places;
+  std::size_t arenas_at;
+  std::vector<std::uint32_t> arena_columns;  // those with a Cell, in the order their bytes lie in
   std::size_t total_bytes;
-  std::size_t row_bytes;  // raw data of one row
+  std::size_t row_bytes;  // raw data of one row; of values whose length varies, what is expected
 
   bool has_priorities() const;
   bool has_lows() const;
   bool durable() const { return settings.durable != 0; }
+  bool has_arenas() const { return !arena_columns.empty(); }
   bool has_steps() const { return settings.storage == static_cast<std::uint32_t>(Storage::kSteps); }
   // Rows of block b: block_rows, fewer in the last one.
   std::size_t rows_in(std::size_t block) const;
 };
+
+// The schema of a new segment: with the codecs that `enable_compression` asks for.
+Schema with_codecs(const BufferConfig& config, Schema schema);
 
 // The settings and layout of a new segment. Throws kInvalidArgument, naming what is wrong.
 Settings make_settings(const BufferConfig& config, const Schema& schema);

@@ -119,7 +119,8 @@ os::File open_file(const Location& location, os::Access access) {
 
 std::unique_ptr<Segment> Segment::create(const Location& location, const BufferConfig& config,
                                          const Schema& schema, const Prepare& prepare) {
-  Layout layout = plan_layout(make_settings(config, schema), schema);
+  const Schema columns = with_codecs(config, schema);
+  Layout layout = plan_layout(make_settings(config, columns), columns);
   os::File file;
   os::Mapping mapping;
   if (location.kind == Location::Kind::kHeap) {

@@ -91,6 +91,9 @@ class Segment {
   }
   std::byte* words() const { return base() + layout_.words_at; }
   std::byte* records() const { return base() + layout_.records_at; }
+  std::byte* arena(std::size_t block) const {
+    return base() + layout_.arenas_at + block * layout_.settings.arena_bytes;
+  }
 
   // Bytes of physical memory behind the segment now.
   std::size_t resident_bytes() const { return mapping_.resident_bytes(); }

@@ -58,7 +58,11 @@ def facts_of(buffer: ReplayBuffer) -> dict[str, Any]:
     schema = buffer.schema
     assert schema is not None  # a segment that was opened has one
     columns = {
-        name: {"shape": list(column.shape), "dtype": str(column.dtype)}
+        name: {
+            "shape": list(column.shape),
+            "dtype": str(column.dtype),
+            "compression": column.compression,
+        }
         for name, column in schema.columns
     }
     owners = [dataclasses.asdict(owner) for owner in owners_of(buffer)]
@@ -77,7 +81,7 @@ def describe(buffer: ReplayBuffer, facts: dict[str, Any]) -> str:
         if name not in ("columns", "owners")
     ]
     columns = [
-        (name, f"{column['dtype']} {tuple(column['shape'])}")
+        (name, f"{column['dtype']} {tuple(column['shape'])}", column["compression"] or "")
         for name, column in facts["columns"].items()
     ]
     parts = [table(scalars), "columns", table([("", *row) for row in columns]), "owners"]

@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     f"{__name__}.laws",
     f"{__name__}.priorities",
     f"{__name__}.reading",
+    f"{__name__}.steps",
     f"{__name__}.threads",
 )
 
@@ -30,10 +31,11 @@ from .drawing import Drawing  # noqa: E402
 from .laws import Laws  # noqa: E402
 from .priorities import Priorities  # noqa: E402
 from .reading import Reading  # noqa: E402
+from .steps import Steps  # noqa: E402
 from .threads import Threads  # noqa: E402
 
 __all__ = ["Conformance", "MakeBuffer"]
 
 
-class Conformance(Adding, Reading, Drawing, Laws, Priorities, Threads):
+class Conformance(Adding, Reading, Drawing, Laws, Priorities, Steps, Threads):
     """Every rule of a buffer, over the fixture `make_buffer` of the class that derives from it."""

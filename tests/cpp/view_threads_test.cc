@@ -1,0 +1,141 @@
+// Views while writers overwrite what they read: never a torn row, never another stream's.
+#include <gtest/gtest.h>
+
+#include "core/view.h"
+#include "crowd.h"
+#include "sanitized.h"
+#include "stepped.h"
+
+namespace replay_buffer {
+namespace {
+
+using testing::Countdown;
+using testing::crowd;
+using testing::Observation;
+using testing::Part;
+using testing::rounds;
+using testing::step_config;
+using testing::step_schema;
+using testing::Steps;
+
+std::size_t varied(std::size_t stream, std::size_t episode) {
+  return 1 + (stream + episode * 5) % 9;
+}
+
+// Steps of a sequence follow one another; padding is zero.
+void check_sequence(const Observation* steps, const std::uint8_t* mask, const std::uint8_t* first,
+                    std::size_t time) {
+  const Observation* last = nullptr;
+  for (std::size_t t = 0; t < time; ++t) {
+    if (mask[t] == 0) {
+      ASSERT_EQ(steps[t].check, 0u);
+      last = nullptr;
+      continue;
+    }
+    ASSERT_TRUE(steps[t].whole());
+    ASSERT_EQ(first[t] != 0, steps[t].step() == 0);
+    if (last != nullptr) {
+      ASSERT_EQ(steps[t].stream, last->stream);
+      ASSERT_EQ(steps[t].episode(), last->episode());
+      ASSERT_EQ(steps[t].step(), last->step() + 1);
+    }
+    last = &steps[t];
+  }
+}
+
+TEST(ViewThreads, SequencesOfARingThatIsOverwritten) {
+  constexpr std::size_t kBatch = 16;
+  constexpr std::size_t kTime = 9;
+  Buffer buffer(
+      Segment::create({}, step_config(300, 16, SamplingStrategy::kPrioritized), step_schema()));
+  ViewSpec spec;
+  spec.sequence = true;
+  spec.length = 6;
+  spec.burn_in = 3;
+  spec.stack = 3;
+  const View view(buffer.ring(), spec);
+  Countdown writing(2);
+  crowd(4, [&](std::size_t me) {
+    if (me < 2) {
+      const Part part(writing);
+      Steps steps(buffer, me, 1 + me * 3, me == 0 ? Autoreset::kSameStep : Autoreset::kNextStep,
+                  varied);
+      for (std::size_t i = 0; i < rounds(20'000); ++i) steps.append();
+      return;
+    }
+    std::vector<Observation> obs(kBatch * kTime);
+    std::vector<Observation> frames(kBatch * kTime * 3);
+    std::vector<std::uint8_t> mask(kBatch * kTime);
+    std::vector<std::uint8_t> first(kBatch * kTime);
+    std::vector<std::int64_t> ids(kBatch);
+    const auto bytes = [](auto& values) { return reinterpret_cast<std::byte*>(values.data()); };
+    const Output outputs[] = {{Role::kStep, 0, false, bytes(obs)},
+                              {Role::kStep, 0, true, bytes(frames)},
+                              {Role::kMask, -1, false, bytes(mask)},
+                              {Role::kFirst, -1, false, bytes(first)}};
+    ViewBatch batch;
+    batch.rows = kBatch;
+    batch.time = kTime;
+    batch.outputs = outputs;
+    batch.ids = ids.data();
+    while (writing.running()) {
+      try {
+        testing::sample(buffer, view, batch);
+      } catch (const Error&) {
+        continue;  // nothing there yet
+      }
+      for (std::size_t i = 0; i < kBatch; ++i) {
+        check_sequence(&obs[i * kTime], &mask[i * kTime], &first[i * kTime], kTime);
+        for (std::size_t t = 0; t < kTime; ++t) {
+          const Observation& now = obs[i * kTime + t];
+          if (mask[i * kTime + t] == 0) continue;
+          for (std::size_t f = 0; f < 3; ++f) {
+            const Observation& frame = frames[(i * kTime + t) * 3 + f];
+            ASSERT_TRUE(frame.whole());
+            ASSERT_EQ(frame.episode(), now.episode());
+            ASSERT_EQ(frame.stream, now.stream);
+            ASSERT_EQ(frame.step(), now.step() - std::min<std::uint64_t>(now.step(), 2 - f));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(ViewThreads, ManyStepsOfARingThatIsOverwritten) {
+  Buffer buffer(Segment::create({}, step_config(200, 8), step_schema()));
+  ViewSpec spec;
+  spec.steps = 4;
+  spec.reward = 1;
+  const View view(buffer.ring(), spec);
+  Countdown writing(2);
+  crowd(4, [&](std::size_t me) {
+    if (me < 2) {
+      const Part part(writing);
+      Steps steps(buffer, me, 2 + me, Autoreset::kSameStep, varied);
+      for (std::size_t i = 0; i < rounds(20'000); ++i) {
+        steps.append();
+        if (i % 1000 == 999) steps.writer.close();
+      }
+      return;
+    }
+    testing::Transitions drawn(64);
+    while (writing.running()) {
+      try {
+        testing::sample(buffer, view, drawn.batch);
+      } catch (const Error&) {
+        continue;
+      }
+      for (std::size_t i = 0; i < 64; ++i) {
+        const auto k = static_cast<std::uint64_t>(drawn.count[i]);
+        ASSERT_TRUE(drawn.obs[i].whole() && drawn.next[i].whole());
+        ASSERT_EQ(drawn.obs[i].stream, drawn.next[i].stream);
+        ASSERT_EQ(drawn.obs[i].episode(), drawn.next[i].episode());
+        ASSERT_EQ(drawn.obs[i].step() + k, drawn.next[i].step());
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace replay_buffer

@@ -1,0 +1,165 @@
+"""Last observations: in every form that environments give them, and never missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_buffer import BufferConfig, Column, InvalidArgument, ReplayBuffer, Schema
+
+FLAGS = {"terminated": Column((), "bool"), "truncated": Column((), "bool")}
+REST = {"action": Column((), "int64"), "reward": Column((), "float32"), **FLAGS}
+PLAIN = Schema({"obs": Column((2,), "float32"), **REST})
+NESTED = Schema({"obs": {"a": Column((2,), "float32"), "b": {"c": Column((), "int32")}}, **REST})
+
+
+def make(schema: Schema, streams: int) -> tuple[ReplayBuffer, Any]:
+    buffer = ReplayBuffer(BufferConfig(40, storage="steps"), schema=schema)
+    return buffer, buffer.writer(streams)
+
+
+def step(writer: Any, obs: Any, terminated: list[bool], **options: Any) -> Any:
+    k = len(terminated)
+    return writer.append(obs, np.arange(k), np.ones(k), terminated, [False] * k, **options)
+
+
+def objects(*values: Any) -> Any:
+    array = np.full(len(values), None, object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    "final_obs",
+    [
+        np.array([[0, 0], [7, 8], [0, 0]], np.float32),
+        [[0, 0], [7, 8], [0, 0]],
+        [None, [7, 8], None],
+        objects(None, np.array([7, 8]), None),
+        objects(None, [7.0, 8.0], np.array([1, 1])),
+    ],
+    ids=["array", "lists", "None", "objects", "more than needed"],
+)
+def test_final_obs_of_vectors(final_obs: Any) -> None:
+    buffer, writer = make(PLAIN, 3)
+    step(writer, np.zeros((3, 2), np.float32), [False, True, False], final_obs=final_obs)
+    batch = buffer.sample(4)
+    assert (batch["next_obs"] == [7, 8]).all()
+    assert (batch["action"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "final_obs",
+    [
+        {"a": np.array([[0, 0], [7, 8]], np.float32), "b": {"c": np.array([0, 9], np.int32)}},
+        {"a": objects(None, [7, 8]), "b": {"c": objects(None, 9)}},
+        objects(None, {"a": np.array([7, 8]), "b": {"c": 9}}),
+        [None, {"a": [7, 8], "b": {"c": 9}}],
+    ],
+    ids=["dict of arrays", "dict of objects", "objects", "list"],
+)
+def test_final_obs_of_dicts_in_both_forms(final_obs: Any) -> None:
+    buffer, writer = make(NESTED, 2)
+    obs = {"a": np.zeros((2, 2)), "b": {"c": np.zeros(2, np.int32)}}
+    step(writer, obs, [False, True], final_obs=final_obs)
+    batch = buffer.sample(4)
+    assert (batch["next_obs"]["a"] == [7, 8]).all()
+    assert (batch["next_obs"]["b"]["c"] == 9).all()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_final_obs_of_one_stream(batched: bool) -> None:
+    buffer, writer = make(NESTED, 1)
+    obs: Any = {"a": [1, 2], "b": {"c": 3}}
+    final: Any = {"a": [7, 8], "b": {"c": 9}}
+    if batched:
+        obs, final = ({"a": [o["a"]], "b": {"c": [o["b"]["c"]]}} for o in (obs, final))
+        ids = step(writer, obs, [True], final_obs=final)
+        assert ids.shape == (1,)
+    else:
+        assert isinstance(writer.append(obs, 0, 1.0, True, False, final_obs=final), int)
+    batch = buffer.sample(2)
+    assert (batch["next_obs"]["a"] == [7, 8]).all()
+    assert (batch["obs"]["b"]["c"] == 3).all()
+
+
+WRONG: list[Any] = [
+    None,
+    objects(None, None, None),
+    objects([1, 1], None, [1, 1]),
+    [[0, 0]],
+    np.zeros((3, 3)),
+    objects(None, [1, 2, 3], None),
+    objects(None, "ab", None),
+    np.zeros(3),
+    5.0,
+    {"a": np.zeros((3, 2))},
+]
+
+
+@pytest.mark.parametrize("final_obs", WRONG, ids=repr)
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+def test_a_missing_or_wrong_final_obs_writes_nothing(flag: str, final_obs: Any) -> None:
+    buffer, writer = make(PLAIN, 3)
+    obs = np.ones((3, 2), np.float32)
+    step(writer, obs, [False] * 3)
+    ends = {"terminated": [False] * 3, "truncated": [False] * 3, flag: [False, True, False]}
+    with pytest.raises(ValueError, match=r".+"):
+        writer.append(obs, np.arange(3), np.ones(3), **ends, final_obs=final_obs)
+    assert len(buffer) == 3
+    assert buffer.stats()["episodes"]["finished"] == 0
+    step(writer, 2 * obs, [False] * 3)  # and the streams go on as if nothing had been said
+    assert (buffer.sample(9)["next_obs"] == 2).all()
+
+
+def test_final_obs_without_an_end_is_not_looked_at() -> None:
+    buffer, writer = make(PLAIN, 2)
+    for final_obs in (None, objects(None, None), np.zeros((2, 2), np.float32), [None, None]):
+        step(writer, np.zeros((2, 2), np.float32), [False, False], final_obs=final_obs)
+    assert len(buffer) == 8
+
+
+def test_final_obs_has_no_place_in_next_step() -> None:
+    buffer = ReplayBuffer(BufferConfig(40, storage="steps"), schema=PLAIN)
+    writer = buffer.writer(2, "next_step")
+    with pytest.raises(InvalidArgument, match="next append"):
+        step(writer, np.zeros((2, 2)), [False, True], final_obs=np.zeros((2, 2)))
+    assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"obs": np.zeros((2, 2))},
+        {"obs": np.zeros((3, 3))},
+        {"action": np.zeros(2, np.int64)},
+        {"reward": np.zeros((3, 1))},
+        {"terminated": np.full(3, 0.5)},
+        {"truncated": [0, 2, 0]},
+        {"obs": "abc"},
+        {"extra": np.zeros(3)},
+        {"priority": np.ones(3)},
+    ],
+    ids=repr,
+)
+def test_values_that_do_not_fit_write_nothing(wrong: dict[str, Any], autoreset: Any) -> None:
+    buffer = ReplayBuffer(BufferConfig(40, storage="steps"), schema=PLAIN)
+    writer = buffer.writer(3, autoreset)
+    no = np.zeros(3, bool)
+    right = {
+        "obs": np.zeros((3, 2), np.float32),
+        "action": np.zeros(3, np.int64),
+        "reward": np.zeros(3, np.float32),
+        "terminated": no,
+        "truncated": no,
+    }
+    writer.append(**right)
+    with pytest.raises(ValueError, match=r".+"):
+        writer.append(**{**right, **wrong})
+    assert len(buffer) == 3
+    writer.append(**right)
+    assert buffer.view().starts().size == 3
