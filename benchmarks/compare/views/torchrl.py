@@ -20,7 +20,7 @@ def tensors(rows: Rows) -> Any:
     one = {name: torch.from_numpy(column.copy()) for name, column in rows.items()}
     if one["obs"].ndim == 3:  # frames have a channel
         one |= {name: one[name][:, None] for name in ("obs", "next_obs")}
-    ends = {name: one["done"][:, None] for name in ("done", "terminated")}
+    ends = dict.fromkeys(("done", "terminated"), one["done"][:, None])
     after = {"obs": one["next_obs"], "reward": one["reward"][:, None], **ends}
     size = [len(rows["obs"])]
     return TensorDict(
