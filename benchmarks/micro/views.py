@@ -1,10 +1,12 @@
 """Views of steps against targets and floors of the same run: n steps, frame stacks, sequences.
 
-Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84 uint8
-in twenty thousand rows. Sequences are 40 steps of burn-in and 80 more. Their floors copy as many
-bytes with one thread: `memcpy` between the same two arrays, which caches may hold; `runs` out of
-random places of an array as large as the buffer, one run of steps at a time. Writes `views.json`
-and `views_scaling.png` to `out/bench`.
+Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84
+uint8, twenty thousand rows. Sequences are 40 steps of burn-in and 80 more, of frames or of 64
+float32. Their floors copy as many bytes with one thread: `memcpy` between the same two arrays,
+which caches may hold; `runs` out of random places of an array as large as the buffer, one run of
+steps at a time. `gather 1024` is what 256 transitions of three steps need of memory where every
+step lies elsewhere, as with many streams. Writes `views.json` and `views_scaling.png` to
+`out/bench`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,17 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from benchmarks.compare.timing import Call, Fresh
-from benchmarks.micro._measure import OUT, QUICK, Cell, Pace, Times, in_turns, quick_asked, write
+from benchmarks.micro._measure import (
+    OUT,
+    QUICK,
+    Cell,
+    Pace,
+    Times,
+    in_turns,
+    quick_asked,
+    start_gather,
+    write,
+)
 from benchmarks.micro._plot import draw
 from benchmarks.micro._rows import full_buffer, workload
 from benchmarks.micro._steps import Steps, bytes_of
@@ -25,6 +37,7 @@ from replay_buffer import FrameStack, NStep, ReplayBuffer, Sequence
 
 SEQUENCE = Sequence(length=80, burn_in=40)
 STREAMS = (1, 64)
+STEP_BYTES = 64  # a step of 8 float32 with its word and its link
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -119,7 +132,7 @@ class Memory:
 
 
 def memory(rows: int) -> list[Memory]:
-    """Stacks of steps against plain frames; a million Atari steps. The first two are filled."""
+    """Stacks of steps against plain frames, filled; a million Atari steps, which are not."""
     plain = full_buffer(workload((84, 84, 4), "uint8", rows)).stats()
     steps = Steps((84, 84), "uint8", rows).full().stats()
     parts = ("segment_bytes", "resident_bytes")
@@ -159,7 +172,10 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     rows, frames = (50_000, 500) if quick else (1_000_000, 20_000)
     pace = QUICK if quick else Pace()
-    times = in_turns(dict(step_cells(rows)), (), pace)
+    gathers = start_gather(STEP_BYTES, rows, (256, 1024))
+    times = in_turns(dict(step_cells(rows)), gathers, pace)
+    for gather in gathers:
+        gather.close()
     times |= in_turns(dict(frame_cells(frames)), (), pace)
     vectors = Steps((64,), "float32", rows // 4).full()
     times |= in_turns(dict(sequence_cells("vectors", vectors, 32)), (), pace)

@@ -1,5 +1,5 @@
 """One adapter for each peer that makes views of steps; see `peers`.
 
 `make(workload)` returns a full buffer with `n_step`, `sequences` or `stacks`, as far as the peer
-has them. What is drawn has the same content everywhere, but for what `NOTE` of the peer says.
+has them. A peer that makes its n steps when rows are added draws plain rows.
 """

@@ -18,6 +18,8 @@ def tensors(rows: Rows) -> Any:
     from tensordict import TensorDict
 
     one = {name: torch.from_numpy(column.copy()) for name, column in rows.items()}
+    if one["obs"].ndim == 3:  # frames have a channel
+        one |= {name: one[name][:, None] for name in ("obs", "next_obs")}
     ends = dict.fromkeys(("done", "terminated"), one["done"][:, None])
     after = {"obs": one["next_obs"], "reward": one["reward"][:, None], **ends}
     size = [len(rows["obs"])]
@@ -26,13 +28,12 @@ def tensors(rows: Rows) -> Any:
     )
 
 
-def full(workload: Workload, **options: Any) -> Any:
-    """`TensorDictReplayBuffer` over `LazyTensorStorage`."""
+def full(workload: Workload, kind: str = "TensorDictReplayBuffer", **options: Any) -> Any:
+    """A buffer over `LazyTensorStorage`."""
     from torchrl import data
 
-    buffer = data.TensorDictReplayBuffer(
-        storage=data.LazyTensorStorage(workload.capacity), **options
-    )
+    storage = data.LazyTensorStorage(workload.capacity)
+    buffer = getattr(data, kind)(storage=storage, **options)
     for rows in episodes(workload):
         buffer.extend(tensors(rows))
     return buffer
@@ -70,7 +71,7 @@ class Vectors:
 
 
 class Stacks:
-    """Slices as long as a stack, and `CatFrames` over them."""
+    """Slices as long as a stack, and `CatFrames` over them, as its own recipe has it."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -83,10 +84,15 @@ class Stacks:
             frames = CatFrames(
                 N=self._workload.options["views"]["stack"],
                 dim=-3,
-                in_keys=["obs", ("next", "obs")],
+                in_keys=["obs"],
+                out_keys=["stack"],
+                reset_key="_reset",
+                done_key="done",
             )
             transform, sampler = frames.make_rb_transform_and_sampler(batch_size=n, end_key=END)
-            self._buffer = full(self._workload, transform=transform, sampler=sampler)
+            self._buffer = full(
+                self._workload, "ReplayBuffer", transform=transform, sampler=sampler
+            )
         return timed(self._buffer.sample, n)
 
 

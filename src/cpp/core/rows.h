@@ -149,9 +149,28 @@ class Rows {
     os::prefetch_read(record);
     for (std::size_t at = 2 * kLine; at < stride_; at += kLine)
       os::prefetch_read(record + at - kLine);
-    os::prefetch_read(record + stride_ - 1);
+    if (stride_ > kLine) os::prefetch_read(record + stride_ - 1);
     if (apart_) prefetch_apart(slot);
   }
+
+  // What rows say of themselves, for loops: a copy that nothing written can change.
+  struct Heads {
+    const std::byte* words;
+    std::size_t word_stride;
+    const std::byte* links;
+    std::size_t link_stride;
+
+    std::uint64_t word(std::size_t slot, std::memory_order order) const {
+      return reinterpret_cast<const std::atomic<std::uint64_t>*>(words + slot * word_stride)
+          ->load(order);
+    }
+    Link link(std::size_t slot) const {
+      Link link;
+      copy_shared(&link, links + slot * link_stride, sizeof(link));
+      return link;
+    }
+  };
+  Heads heads() const { return {words_, word_stride_, base_ + link_.base, link_.stride}; }
 
   bool has_links() const { return link_.bytes != 0; }
   // REQUIRES: has_links(). To be believed only if the row's word is the same afterwards.
@@ -280,10 +299,13 @@ class Rows {
  private:
   template <std::size_t kBytes>
   void gather_cells(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
+    // Copies, because what is written to bytes could be these for all the compiler knows.
     const std::size_t bytes = kBytes != 0 ? kBytes : places_[column].bytes;
+    const std::size_t stride = places_[column].stride;
+    const std::byte* const cells = base_ + places_[column].base;
     for (const std::int64_t slot : slots) {
       if (slot >= 0) [[likely]] {
-        copy_shared(to, cell(column, static_cast<std::size_t>(slot)), bytes);
+        copy_shared(to, cells + static_cast<std::size_t>(slot) * stride, bytes);
       } else {
         std::memset(to, 0, bytes);
       }

@@ -9,6 +9,7 @@
 // the row's word is still the same afterwards: whoever walks keeps the places and looks again.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,6 +33,7 @@ class Streams {
   explicit Streams(const Ring& ring)
       : ring_(ring),
         block_rows_(ring.blocks.block_rows()),
+        block_mask_(std::has_single_bit(block_rows_) ? block_rows_ - 1 : 0),
         capacity_(ring.rows.capacity()),
         steps_(ring.layout().has_steps()),
         early_(ring.layout().has_arenas()) {}
@@ -53,7 +55,7 @@ class Streams {
 
   // The slots of a row's block end here.
   std::uint64_t block_end(std::uint64_t slot) const {
-    const std::uint64_t end = slot - slot % block_rows_ + block_rows_;
+    const std::uint64_t end = slot - offset(slot) + block_rows_;
     return end < capacity_ ? end : capacity_;
   }
 
@@ -61,8 +63,7 @@ class Streams {
   bool next(const Place& from, Place& to) const {
     const std::uint64_t distance = link(from).ahead;
     const std::uint64_t slot = from.slot + distance;
-    const std::uint64_t offset = from.slot % block_rows_ + distance;
-    if (offset < block_rows_ && slot < capacity_) [[likely]] {
+    if (offset(from.slot) + distance < block_rows_ && slot < capacity_) [[likely]] {
       if (distance != 0 && found(slot, from.id() + distance, to)) return true;
       if (!early_) [[likely]]
         return false;
@@ -73,23 +74,67 @@ class Streams {
   // The row before, likewise.
   bool previous(const Place& from, Place& to) const {
     const std::uint64_t distance = link(from).behind;
-    if (from.slot % block_rows_ >= distance) [[likely]] {
+    if (offset(from.slot) >= distance) [[likely]] {
       return distance != 0 && found(from.slot - distance, from.id() - distance, to);
     }
     return previous_block(from, distance, to);
   }
 
-  // Brings a row into the cache that is some steps further on.
-  REPLAY_ALWAYS_INLINE void prefetch_later(const Place& from) const {
-    constexpr std::uint64_t kSteps = 8;
-    const std::uint64_t distance = link(from).ahead * kSteps;
-    const std::uint64_t slot = from.slot + distance;
-    if (from.slot % block_rows_ + distance < block_rows_ && slot < capacity_) {
-      ring_.rows.prefetch(slot);
+  // The rows that follow one another from a row on, as far apart as it says and with no flag, so
+  // that they are ordinary steps: up to `most`, as many as are found easily. Writes them to `to`
+  // and returns how many. REQUIRES: rows are steps, and the row is not the last of its episode.
+  std::size_t run(const Place& from, std::size_t most, Place* to) const {
+    const Rows::Heads heads = ring_.rows.heads();
+    const std::uint64_t distance = heads.link(from.slot).ahead;
+    if (distance == 0) return 0;
+    const std::uint64_t end = block_end(from.slot);
+    std::uint64_t slot = from.slot;
+    std::uint64_t expected = row_word(from.id(), RowState::kCommitted);
+    std::size_t n = 0;
+    while (n < most && slot + distance < end) {
+      slot += distance;
+      expected += row_word(distance, RowState::kEmpty);
+      prefetch_far(slot + kFar * distance);
+      if (heads.word(slot, std::memory_order_acquire) != expected) break;
+      to[n++] = {slot, expected};
+      if (heads.link(slot).ahead != distance) break;
     }
+    return n;
+  }
+
+  // The same in the other direction. REQUIRES: the row is not the first of its episode.
+  std::size_t run_back(const Place& from, std::size_t most, Place* to) const {
+    const std::uint64_t oldest = row_word(ring_.blocks.oldest_id(), RowState::kEmpty);
+    const Rows::Heads heads = ring_.rows.heads();
+    const std::uint64_t distance = heads.link(from.slot).behind;
+    if (distance == 0) return 0;
+    const std::uint64_t first = from.slot - offset(from.slot);
+    std::uint64_t slot = from.slot;
+    std::uint64_t expected = row_word(from.id(), RowState::kCommitted);
+    std::size_t n = 0;
+    while (n < most && slot >= first + distance) {
+      slot -= distance;
+      expected -= row_word(distance, RowState::kEmpty);
+      prefetch_far(slot - kFar * distance);
+      if (expected < oldest || heads.word(slot, std::memory_order_acquire) != expected) {
+        break;
+      }
+      to[n++] = {slot, expected};
+      if (heads.link(slot).behind != distance) break;
+    }
+    return n;
   }
 
  private:
+  static constexpr std::uint64_t kFar = 8;  // steps ahead of the walk that rows come into the cache
+
+  std::uint64_t offset(std::uint64_t slot) const {
+    return block_mask_ != 0 ? slot & block_mask_ : slot % block_rows_;
+  }
+  // By a guess: that the blocks of a writer lie side by side.
+  REPLAY_ALWAYS_INLINE void prefetch_far(std::uint64_t slot) const {
+    if (slot < capacity_) ring_.rows.prefetch(slot);
+  }
   bool found(std::uint64_t slot, std::uint64_t id, Place& to) const {
     return at(slot, to) && to.id() == id;
   }
@@ -107,6 +152,7 @@ class Streams {
 
   const Ring& ring_;
   std::uint64_t block_rows_;
+  std::uint64_t block_mask_;  // 0 where it is no power of two
   std::uint64_t capacity_;
   bool steps_;
   bool early_;  // a writer may go on before its block has all its rows: when the arena is full

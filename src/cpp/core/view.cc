@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "replay_buffer/error.h"
@@ -12,6 +13,8 @@ namespace {
 
 // More steps than this in one item would be a mistake.
 constexpr std::uint32_t kMostSteps = 1U << 20;
+// Rows that are looked for at once.
+constexpr std::size_t kAtOnce = 128;
 
 [[noreturn]] void invalid(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
@@ -36,7 +39,7 @@ View::View(const Ring& ring, const ViewSpec& spec)
       spec_(spec),
       longest_(std::min<std::size_t>(spec.steps, ring.rows.capacity())),
       ahead_(std::min<std::size_t>(8, spec.sequence ? spec.length : spec.steps)),
-      numbered_(ring.layout().has_steps() && (spec.stack > 1 || spec.sequence)),
+      numbered_(ring.layout().has_steps() && spec.stack > 1),
       plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone) {
   const int columns = static_cast<int>(ring.layout().schema.size());
   for (std::uint32_t k = 0; k <= std::min(spec.steps, kMostSteps); ++k) {
@@ -108,14 +111,36 @@ bool View::find_rows(const Place& start, std::size_t time, Random random, Window
   return true;
 }
 
+// Adds the ordinary steps next to a row, up to `most`, as many as Streams finds at once.
+std::size_t View::run(const Place& from, std::size_t most,
+                      std::size_t (Streams::*walk)(const Place&, std::size_t, Place*) const,
+                      Window& window) const {
+  const std::size_t size = window.rows.size();
+  window.rows.resize(size + std::min(most, kAtOnce));
+  const std::size_t n = (streams_.*walk)(from, std::min(most, kAtOnce), window.rows.data() + size);
+  window.rows.resize(size + n);
+  if (numbered_) {
+    for (std::size_t i = size; i < size + n; ++i) {
+      window.numbers.push_back(streams_.link(window.rows[i]).step);
+    }
+  }
+  return n;
+}
+
 // Up to `wanted` steps before the start, and the start itself.
 void View::walk_back(const Place& start, std::size_t wanted, Window& window,
                      Window::Item& item) const {
   Place at = start;
   Place to;
   std::size_t steps = 0;
-  while (steps < wanted && (spec_.cross || !at.has(row_flag::kFirst)) &&
-         streams_.previous(at, to)) {
+  while (steps < wanted && (spec_.cross || !at.has(row_flag::kFirst))) {
+    if (!at.has(row_flag::kFirst)) {
+      const std::size_t n = run(at, wanted - steps, &Streams::run_back, window);
+      if (n > 0) at = window.rows.back();
+      steps += n;
+      if (steps == wanted) break;
+    }
+    if (!streams_.previous(at, to)) break;
     // A damaged segment may lead backwards into another episode: its final row is no step of this.
     if (!at.has(row_flag::kFirst) && to.has(row_flag::kFinal)) break;
     push(to, window);
@@ -180,7 +205,18 @@ void View::walk_on(std::size_t wanted, Window& window, Window::Item& item) const
   for (;;) {
     bool terminated = false;
     const bool end = ended(row, terminated);
-    streams_.prefetch_later(row);
+    if (!end && item.count < wanted) {
+      const std::size_t n = run(row, wanted - item.count, &Streams::run, window);
+      const std::size_t first = window.rows.size() - n;
+      const std::size_t known = window.times.size();
+      window.times.resize(known + n);
+      std::iota(window.times.begin() + static_cast<std::ptrdiff_t>(known), window.times.end(),
+                static_cast<std::int64_t>(first));
+      item.count += static_cast<std::uint32_t>(n);
+      if (n > 0) item.after = static_cast<std::uint32_t>(window.rows.size() - 1);
+      row = window.rows.back();
+      if (n > 0 && item.count < wanted) continue;
+    }
     if (!streams_.next(row, to)) return;
     if (end && to.has(row_flag::kFinal)) {
       push(to, window);
@@ -279,6 +315,20 @@ void View::list_frames(bool stacked, std::int64_t row, Window& window,
   }
 }
 
+// The rows of a sequence's steps, one after the other.
+void View::list_steps(std::size_t time, Window& window, const Window::Item& item) {
+  const std::size_t size = window.slots.size();
+  window.slots.resize(size + time, -1);
+  std::int64_t* slots = window.slots.data() + size;
+  const std::int64_t* rows = window.times.data() + item.times;
+  const std::size_t steps = std::min<std::size_t>(time, item.times_end - item.times);
+  for (std::size_t t = 0; t < steps; ++t) {
+    if (rows[t] >= 0) {
+      slots[t] = static_cast<std::int64_t>(window.rows[static_cast<std::size_t>(rows[t])].slot);
+    }
+  }
+}
+
 // Fills window.slots with the rows whose cells an array is made of, one after the other; -1 is a
 // cell of zeros.
 void View::list_slots(const Output& output, std::size_t time, Window& window) const {
@@ -312,6 +362,11 @@ void View::list_slots(const Output& output, std::size_t time, Window& window) co
         }
         break;
       case Role::kStep:
+        if (!output.stacked) {
+          list_steps(time, window, item);
+          break;
+        }
+        [[fallthrough]];
       case Role::kStepNext:
         for (std::size_t t = 0; t < time; ++t) {
           std::int64_t row = item.times + t < item.times_end ? window.times[item.times + t] : -1;
@@ -331,9 +386,10 @@ void View::copy_numbers(const Output& output, const Window& window, std::size_t 
                         std::size_t at) const {
   for (const Window::Item& item : window.items) {
     const auto each_step = [&](auto value) {
+      const std::size_t steps = item.made ? item.times_end - item.times : 0;
+      const std::int64_t* rows = window.times.data() + item.times;
       for (std::size_t t = 0; t < time; ++t) {
-        const std::int64_t row =
-            item.made && item.times + t < item.times_end ? window.times[item.times + t] : -1;
+        const std::int64_t row = t < steps ? rows[t] : -1;
         store(output, at * time + t, value(row, static_cast<std::size_t>(row)));
       }
     };
@@ -408,9 +464,11 @@ std::size_t View::cells(const Output& output, std::size_t time) const {
 std::size_t View::together(const ViewBatch& batch) const {
   constexpr std::size_t kBytes = 16 * 1024;
   constexpr std::size_t kPlaces = 64 * 1024;  // rows of a window
-  const std::size_t most = std::min(kRun, kPlaces / (longest_ + 1));
-  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(1, item_bytes(batch)), 1,
-                                 std::max<std::size_t>(1, most));
+  // Rows on their way into the cache while others are made: more would only wait for one another.
+  constexpr std::size_t kRows = 24;
+  const std::size_t few = plain_ ? std::max<std::size_t>(4, kRows / (ahead_ + 1)) : kRun;
+  const std::size_t most = std::max<std::size_t>(1, std::min(few, kPlaces / (longest_ + 1)));
+  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(1, item_bytes(batch)), 1, most);
 }
 
 std::size_t View::item_bytes(const ViewBatch& batch) const {

@@ -178,6 +178,9 @@ class View {
   bool find_transition(const Place& start, Window& window, Window::Item& item) const;
   bool find_sequence(const Place& start, std::size_t time, Window& window,
                      Window::Item& item) const;
+  std::size_t run(const Place& from, std::size_t most,
+                  std::size_t (Streams::*walk)(const Place&, std::size_t, Place*) const,
+                  Window& window) const;
   void walk_back(const Place& start, std::size_t wanted, Window& window, Window::Item& item) const;
   void walk_on(std::size_t wanted, Window& window, Window::Item& item) const;
   bool has_frames(const Window& window, const Window::Item& item, std::size_t row) const;
@@ -187,6 +190,7 @@ class View {
     if (numbered_) window.numbers.push_back(streams_.link(row).step);
   }
   void list_slots(const Output& output, std::size_t time, Window& window) const;
+  static void list_steps(std::size_t time, Window& window, const Window::Item& item);
   void list_frames(bool stacked, std::int64_t row, Window& window, const Window::Item& item) const;
   // The discounted sums of n items: of count(i) rewards, slot(i, t) being that of step t.
   template <class Count, class Slot>
@@ -194,6 +198,9 @@ class View {
                     const Slot& slot) const {
     const auto column = static_cast<std::size_t>(output.column);
     const std::size_t bytes = ring_.rows.bytes(column);
+    const std::byte* const rewards = ring_.rows.cell(column, 0);
+    const std::size_t stride = ring_.rows.place(column).stride;
+    const double gamma = spec_.gamma;
     const auto sum = [&]<class T>(T) {
       std::byte* to = output.to + at * bytes;
       for (std::size_t i = 0; i < n; ++i) {
@@ -201,9 +208,9 @@ class View {
         for (std::size_t e = 0; e < bytes; e += sizeof(T), to += sizeof(T)) {
           double total = 0;
           double factor = 1;
-          for (std::size_t t = 0; t < k; ++t, factor *= spec_.gamma) {
-            total += factor *
-                     static_cast<double>(load_shared<T>(ring_.rows.cell(column, slot(i, t)) + e));
+          for (std::size_t t = 0; t < k; ++t, factor *= gamma) {
+            const auto reward = load_shared<T>(rewards + slot(i, t) * stride + e);
+            total += factor * static_cast<double>(reward);
           }
           const auto result = static_cast<T>(total);
           std::memcpy(to, &result, sizeof(T));
@@ -220,6 +227,7 @@ class View {
                     std::size_t at) const;
   std::size_t cells(const Output& output, std::size_t time) const;
   struct Run;
+  void leap(Run& run) const;
   double reward_at(std::uint64_t slot) const {
     if (!scalar_reward_) return 0;
     const std::byte* from = ring_.rows.cell(static_cast<std::size_t>(spec_.reward), slot);

@@ -21,6 +21,45 @@ struct View::Run {
   const Place& row(std::size_t t, std::size_t i) const { return rows[t * n + i]; }
 };
 
+// Takes items all the way where that is easy: all rows of one are in one block, and no episode
+// ends. The others become active.
+void View::leap(Run& run) const {
+  const Rows::Heads heads = ring_.rows.heads();
+  const std::size_t n = run.n;
+  const std::size_t steps = spec_.steps;
+  const double gamma = spec_.gamma;
+  std::uint64_t guess = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Place start = run.rows[i];
+    if (start.word == 0 || start.has(row_flag::kFinal)) continue;
+    std::uint64_t slot = start.slot;
+    std::uint64_t expected = row_word(start.id(), RowState::kCommitted);
+    bool easy = !start.has(row_flag::kEnded);
+    for (std::size_t t = 1; easy && t <= steps; ++t) {
+      const std::uint64_t distance = heads.link(slot).ahead;
+      slot += distance;
+      expected += row_word(distance, RowState::kEmpty);
+      easy = distance != 0 && slot < run.ends[i];
+      if (!easy) break;
+      easy = heads.word(slot, std::memory_order_acquire) == expected;
+      run.rows[t * n + i] = {slot, expected};
+      guess = distance;
+    }
+    if (easy) [[likely]] {
+      run.count[i] = static_cast<std::uint32_t>(steps);
+      double factor = 1;
+      double sum = 0;
+      for (std::size_t t = 0; t < steps; ++t, factor *= gamma) {
+        sum += factor * reward_at(run.rows[t * n + i].slot);
+      }
+      run.sums[i] = sum;
+    } else {
+      run.items[run.active++] = static_cast<std::uint32_t>(i);
+    }
+  }
+  if (guess != 0) guess_.store(static_cast<std::uint32_t>(guess), std::memory_order_relaxed);
+}
+
 // Takes all active items on, step by step, from row `t` to row `t + 1`.
 template <bool steps>
 void View::advance(Run& run) const {
@@ -82,27 +121,32 @@ void View::make_plain(std::span<const Place> starts, const ViewBatch& batch, std
   run.n = starts.size();
   window.rows.resize((longest_ + 1) * run.n);
   std::copy(starts.begin(), starts.end(), window.rows.begin());
+  run.rows = window.rows.data();
+  const bool steps = ring_.layout().has_steps();
   for (std::size_t i = 0; i < run.n; ++i) {
     run.count[i] = 0;
     run.terminated[i] = false;
     run.sums[i] = 0;
     run.ends[i] = streams_.block_end(starts[i].slot);
-    if (starts[i].word == 0 || starts[i].has(row_flag::kFinal)) continue;
-    run.items[run.active++] = static_cast<std::uint32_t>(i);
   }
-  run.rows = window.rows.data();
-  if (ring_.layout().has_steps()) {
-    advance<true>(run);
+  if (steps) {
+    leap(run);
+    if (run.active > 0) advance<true>(run);
   } else {
+    for (std::size_t i = 0; i < run.n; ++i) {
+      if (starts[i].word != 0) run.items[run.active++] = static_cast<std::uint32_t>(i);
+    }
     advance<false>(run);
   }
   copy_plain(run, batch, at);
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  const std::size_t further = ring_.layout().has_steps() ? 1 : 0;
+  const std::size_t further = steps ? 1 : 0;
+  const Rows::Heads heads = ring_.rows.heads();
   for (std::size_t i = 0; i < run.n; ++i) {
     bool whole = run.count[i] > 0;
-    for (std::size_t t = 0; whole && t < run.count[i] + further; ++t) {
-      whole = streams_.same(run.row(t, i));
+    for (std::size_t t = 0; t < run.count[i] + further; ++t) {
+      const Place& row = run.row(t, i);
+      whole &= heads.word(row.slot, std::memory_order_relaxed) == row.word;
     }
     failed[i] = whole ? 0 : 1;
   }
