@@ -53,11 +53,8 @@ TARGETS = (
     ),
     no_slower("stacks: sample 32", "plain frames: sample 32", 1, "plain frames"),
     *(
-        no_slower(
-            f"sequences of {what} into arrays", f"{floor}, {what}", 1 / 0.7, f"70 % of {floor}"
-        )
+        no_slower(f"sequences of {what} into arrays", f"runs, {what}", 1 / 0.7, "70 % of runs")
         for what in ("frames", "vectors")
-        for floor in ("runs",)
     ),
 )
 

@@ -129,7 +129,7 @@ bool Buffer::try_make(const View& view, const Pick& pick, const ViewBatch& batch
 // among the starts; then among all starts, which are looked up once for a batch.
 void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,
                       std::size_t at, std::uint64_t salt, std::vector<Pick>& starts) {
-  Window window;
+  static thread_local Window window;
   const unsigned guesses = starts.empty() ? most_guesses(view.spec()) : 0;
   for (unsigned i = 0; i < guesses; ++i) {
     if (!sampler_->redraw(random, pick, 1)) break;
