@@ -340,12 +340,41 @@ TEST(VariedSteps, FrameStacksAndSuccessorsAreThoseOfTheStreamThoughBlocksAreLeft
   }
 }
 
-TEST(VariedSteps, AViewRefusesValuesOfAnyLength) {
+TEST(VariedSteps, AViewGivesValuesOfAnyLength) {
   BufferConfig config = config_of(32);
   config.storage = Storage::kSteps;
-  const Buffer buffer(
+  Buffer buffer(
       Segment::create({}, config, {{"obs", DType::kInt32, {0}}, {"reward", DType::kFloat32, {}}}));
-  EXPECT_THROW(View(buffer.ring(), {}), Error);
+  StepWriter writer(buffer, 1, Autoreset::kSameStep, {true, false}, 1);
+  const std::uint8_t no = 0;
+  const float reward = 1;
+  // Step i has i items, all of them i.
+  for (std::int32_t i = 0; i < 5; ++i) {
+    const std::vector<std::int32_t> items(static_cast<std::size_t>(i) + 1, i);
+    const std::int64_t offsets[] = {0, i};
+    const Ragged values{reinterpret_cast<const std::byte*>(items.data()), offsets};
+    const std::byte* columns[] = {reinterpret_cast<const std::byte*>(&values),
+                                  reinterpret_cast<const std::byte*>(&reward)};
+    writer.append({columns, nullptr, &no, &no, nullptr, nullptr});
+  }
+  const View view(buffer.ring(), {});
+  const std::int64_t wanted[] = {1, 3};
+  Pieces next(2, 8);
+  const Output outputs[] = {{Role::kNext, 0, false, reinterpret_cast<std::byte*>(&next)}};
+  std::int64_t ids[2];
+  std::uint8_t not_made[2];
+  ViewBatch batch;
+  batch.rows = 2;
+  batch.outputs = outputs;
+  batch.ids = ids;
+  ASSERT_EQ(buffer.make(view, wanted, batch, not_made, 0), 0u);
+  for (std::size_t row = 0; row < 2; ++row) {
+    const auto number = static_cast<std::int32_t>(wanted[row] + 1);
+    ASSERT_EQ(next.size(row), static_cast<std::size_t>(number) * sizeof(number));
+    std::int32_t first = 0;
+    std::memcpy(&first, next.data(row), sizeof(first));
+    EXPECT_EQ(first, number);
+  }
 }
 
 }  // namespace
