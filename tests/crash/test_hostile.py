@@ -35,6 +35,7 @@ from replay_buffer import (
     ReadOnly,
     ReplayBuffer,
     ReplayBufferError,
+    Schema,
     _core,
 )
 from replay_buffer.cli.__main__ import main
@@ -409,7 +410,8 @@ def tmpfs(directory: Path, size: str) -> Iterator[None]:
 @as_root
 def test_a_full_file_system_is_an_error_that_names_sizes(shm_dir: Path) -> None:
     with tmpfs(shm_dir, "1m"):
-        needed = _core.plan([("x", 1, [100], 0)], BufferConfig(1).core_options(0))
+        columns = Schema({"x": Column((100,), "bool")}).core_columns()
+        needed = _core.plan(columns, BufferConfig(1).core_options(0))
         assert needed[1] < 1_000_000
         with pytest.raises(OutOfSpace) as refused:
             make(capacity=100_000)
