@@ -519,7 +519,7 @@ def with_checksum(raw: bytes) -> bytes:
 
     columns = struct.unpack_from("<I", raw, 32 + 48)[0]
     h = checksum(raw[:24] + bytes(8) + raw[32:192], 0)
-    h = checksum(raw[576 : 576 + columns * 192], h)
+    h = checksum(raw[640 : 640 + columns * 192], h)
     return patched(raw, 24, "<Q", h)
 
 
@@ -528,7 +528,7 @@ def test_a_header_forged_with_its_checksum_is_refused_or_works(specimen: Path) -
     assert with_checksum(raw) == raw
     rng = np.random.default_rng(1)
     for _ in range(300):
-        offset = int(rng.choice([*range(32, 192, 4), *range(576, 576 + 384, 4)]))
+        offset = int(rng.choice([*range(32, 192, 4), *range(640, 640 + 384, 4)]))
         value = int(rng.choice([0, 1, 2, 255, 2**31, 2**32 - 1, int(rng.integers(2**32))]))
         try:
             opened_as(specimen, with_checksum(patched(raw, offset, "<I", value)))
@@ -548,7 +548,7 @@ def test_column_names_that_make_no_sense_are_corrupt(
     specimen: Path, first: str, second: str
 ) -> None:
     raw = specimen.read_bytes()
-    for at, name in ((576, first), (576 + 192, second)):
+    for at, name in ((640, first), (640 + 192, second)):
         raw = raw[:at] + name.encode("latin-1").ljust(64, b"\0") + raw[at + 64 :]
     with pytest.raises(Corrupt):
         opened_as(specimen, with_checksum(raw))
