@@ -229,10 +229,7 @@ class World {
       if (lap * ring.blocks.block_count() + slot / ring.blocks.block_rows() < ring.blocks.era())
         continue;
       // A later lap of the block may have needed its bytes.
-      const std::uint64_t block =
-          ring.segment->blocks()[slot / ring.blocks.block_rows()].word.load();
-      if (ring.rows.has_arenas() && !row_committed(word) && BlockWord::unpack(block).lap > lap + 1)
-        continue;
+      if (ring.rows.has_arenas() && !row_committed(word) && now > lap + 1) continue;
       ASSERT_EQ(who.buffer.get({&id, 1}, out.out(), nullptr), 0u) << "row " << id << " is lost";
       ASSERT_TRUE(out.whole(0, number)) << "row " << id;
     }
