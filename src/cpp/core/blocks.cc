@@ -165,7 +165,6 @@ void Blocks::leave(const Claim& claim, std::uint32_t rows) const {
     if (one.taken.load(std::memory_order_relaxed) >> 32 != claim.lap) continue;
     one.taken.store(lap | rows, std::memory_order_release);  // before link() says where it went on
   }
-  REPLAY_CRASH_POINT("claim.left");
 }
 
 std::size_t Blocks::left_after(std::uint64_t sequence) const {
