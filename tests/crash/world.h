@@ -320,8 +320,8 @@ class World {
     const Streams streams(ring);
     testing::NumberedRows out(who.buffer.layout().schema, 2);
     for (std::size_t slot = 0; slot < who.buffer.capacity(); ++slot) {
-      Place row;
-      Place next;
+      Place row{};
+      Place next{};
       if (!streams.at(slot, row) || row.has(row_flag::kFinal)) continue;
       if (!streams.next(row, next) || next.has(row_flag::kFirst)) continue;
       if (!ring.rows.read(row.slot, row.word, out.out(), 0)) continue;

@@ -287,7 +287,12 @@ def test_stat_watch_ends_cleanly_on_ctrl_c() -> None:
     with (
         make("one"),
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Whoever runs the tests in the background may ignore it, and that is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process,
     ):
         assert process.stdout is not None

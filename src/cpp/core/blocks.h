@@ -70,6 +70,13 @@ class Blocks {
   // is none, or the block is too many laps further to remember.
   bool after(std::uint64_t& sequence) const;
   bool before(std::uint64_t& sequence) const;
+  // Whether the writer that had a block in a lap went on with the very next claim.
+  bool went_on(std::size_t block, std::uint64_t lap) const {
+    const std::uint64_t next = lap << 32 | 1;
+    const Block::Lap* const laps = blocks_[block].laps;
+    return laps[0].on.load(std::memory_order_acquire) == next ||
+           laps[1].on.load(std::memory_order_acquire) == next;
+  }
 
   // Gives a claimed block back; its rows stay.
   void seal(const Claim& claim) const;

@@ -334,13 +334,10 @@ void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_
   }
 }
 
-// A row as the pick wants it: its word when it is committed and the right one, else 0.
+// The word of the row that was picked; 0 when it is gone.
 std::uint64_t Buffer::wanted_word(const Pick& pick, std::uint64_t oldest) const {
   const std::uint64_t word = ring_.rows.word(pick.slot).load(std::memory_order_acquire);
-  if (!row_committed(word) || row_id(word) < oldest) return 0;
-  if (pick.lap == Pick::kAny || pick.lap == Pick::kByMass) return word;
-  return row_id(word) == (std::uint64_t{pick.lap} - 1) * ring_.rows.capacity() + pick.slot ? word
-                                                                                           : 0;
+  return pick.is(word, oldest, ring_.rows.capacity()) ? word : 0;
 }
 
 // Whether a row that was drawn by its leaf still has it: else it was overwritten, or weighs

@@ -44,21 +44,20 @@ void Buffer::finish(Draw& draw, const View& view, const ViewBatch& batch, float 
 void Buffer::make_some(const View& view, std::span<const Pick> picks, const ViewBatch& batch,
                        std::size_t at, std::uint64_t salt, std::uint8_t* failed,
                        Window& window) const {
-  const std::uint64_t oldest = ring_.blocks.oldest_id();
   if (view.plain()) {
-    Place starts[View::kRun];
-    for (std::size_t i = 0; i < picks.size(); ++i) {
-      starts[i] = {picks[i].slot, wanted_word(picks[i], oldest)};
-      batch.ids[at + i] = static_cast<std::int64_t>(starts[i].id());
-    }
-    view.make_plain({starts, picks.size()}, batch, at, window, failed);
+    view.make_plain(picks, batch, at, window, failed);
     for (std::size_t i = 0; i < picks.size(); ++i) {
       if (!same_mass(picks[i])) failed[i] = 1;
     }
     return;
   }
+  const std::uint64_t oldest = ring_.blocks.oldest_id();
+  std::uint64_t slots[View::kRun];
+  for (std::size_t i = 0; i < picks.size(); ++i) slots[i] = picks[i].slot;
+  view.fetch({slots, picks.size()});
   window.clear();
   for (std::size_t i = 0; i < picks.size(); ++i) {
+    if (i + 1 < picks.size()) view.fetch(slots[i + 1]);
     const std::uint64_t word = wanted_word(picks[i], oldest);
     if (word == 0) {
       window.items.emplace_back();
@@ -80,21 +79,20 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
                         const ViewBatch& batch) {
   const std::uint64_t salt = random.next();
   std::vector<std::uint8_t> failed(picks.size(), 0);
-  const std::size_t together = view.together(batch);
-  // Rows come into the cache a run ahead of the one that is made.
+  const bool shared_out = view.item_bytes(batch) * picks.size() >= kParallelBytes;
+  const std::size_t together = view.together(batch, shared_out);
+  // The starts of one run come into the cache while the run before is made.
   const auto fetch = [&](std::size_t from) {
-    if (from >= picks.size()) return;
-    const std::size_t n = std::min(together, picks.size() - from);
-    for (const Pick& pick : picks.subspan(from, n)) view.prefetch(pick.slot);
+    const std::size_t end = std::min(picks.size(), from + together);
+    for (std::size_t i = from; i < end; ++i) view.prefetch(picks[i].slot);
   };
   const auto make_run = [&](std::size_t from, Window& window) {
     const std::span<const Pick> run = picks.subspan(from, std::min(together, picks.size() - from));
     make_some(view, run, batch, from, salt, failed.data() + from, window);
   };
   const std::size_t runs = (picks.size() + together - 1) / together;
-  if (view.item_bytes(batch) * picks.size() < kParallelBytes) {
+  if (!shared_out) {
     static thread_local Window window;
-    fetch(0);
     for (std::size_t run = 0; run < runs; ++run) {
       fetch((run + 1) * together);
       make_run(run * together, window);
@@ -102,7 +100,6 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
   } else {
     std::atomic<bool> scarce{false};  // a window found no memory: said by the caller's thread
     os::parallel_for(runs, [&](std::size_t run) noexcept {
-      fetch(run * together);
       static thread_local Window window;
       try {
         make_run(run * together, window);
@@ -169,7 +166,7 @@ std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
       slot += ring_.blocks.rows_in(slot / ring_.blocks.block_rows()) - 1;
       continue;
     }
-    Place row;
+    Place row{};
     if (!view.streams().at(slot, row)) continue;
     window.clear();
     if (!view.resolve(row, time, Random(0, 0), window)) continue;

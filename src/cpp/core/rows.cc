@@ -114,26 +114,33 @@ void Rows::gather_arena(const std::uint64_t* slots, std::size_t n, std::size_t c
   }
 }
 
-void Rows::gather_unpacked(std::size_t column, std::span<const std::int64_t> slots,
-                           std::byte* array, std::size_t at) const {
+template <class Slot>
+void Rows::gather_unpacked(std::size_t column, std::span<const Slot> slots, std::byte* array,
+                           std::size_t at) const {
   const std::size_t bytes = places_[column].bytes;
   const bool variable = places_[column].variable();
-  for (const std::int64_t slot : slots) {
-    const auto there = static_cast<std::size_t>(slot);
+  for (const Slot slot : slots) {
+    const auto at_slot = static_cast<std::size_t>(slot);
+    const bool there = std::is_unsigned_v<Slot> || slot != static_cast<Slot>(-1);
     if (variable) {
       auto& pieces = *reinterpret_cast<Pieces*>(array);
-      if (slot >= 0) {
-        unpack_piece(column, there, pieces, at);
+      if (there) {
+        unpack_piece(column, at_slot, pieces, at);
       } else {
         pieces.room(at, 0);
       }
-    } else if (slot >= 0) {
-      unpack_cell(column, there, array + at * bytes);
+    } else if (there) {
+      unpack_cell(column, at_slot, array + at * bytes);
     } else {
       std::memset(array + at * bytes, 0, bytes);
     }
     ++at;
   }
 }
+
+template void Rows::gather_unpacked(std::size_t, std::span<const std::int64_t>, std::byte*,
+                                    std::size_t) const;
+template void Rows::gather_unpacked(std::size_t, std::span<const std::uint64_t>, std::byte*,
+                                    std::size_t) const;
 
 }  // namespace replay_buffer

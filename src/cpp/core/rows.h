@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "core/packed.h"
@@ -274,8 +275,10 @@ class Rows {
   }
 
   // Copies the cells of one column to places of an array from `at` on (or of a Pieces, where their
-  // length varies); a slot of -1 gives zeros. Does not look at words either.
-  void gather_column(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+  // length varies). A slot is a std::uint64_t, or a std::int64_t of which -1 gives zeros. Does not
+  // look at words either.
+  template <class Slot>
+  void gather_column(std::size_t column, std::span<const Slot> slots, std::byte* array,
                      std::size_t at) const {
     std::byte* to = array + at * places_[column].bytes;
     if (places_[column].in_arena) [[unlikely]]
@@ -297,14 +300,14 @@ class Rows {
   }
 
  private:
-  template <std::size_t kBytes>
-  void gather_cells(std::size_t column, std::span<const std::int64_t> slots, std::byte* to) const {
+  template <std::size_t kBytes, class Slot>
+  void gather_cells(std::size_t column, std::span<const Slot> slots, std::byte* to) const {
     // Copies, because what is written to bytes could be these for all the compiler knows.
     const std::size_t bytes = kBytes != 0 ? kBytes : places_[column].bytes;
     const std::size_t stride = places_[column].stride;
     const std::byte* const cells = base_ + places_[column].base;
-    for (const std::int64_t slot : slots) {
-      if (slot >= 0) [[likely]] {
+    for (const Slot slot : slots) {
+      if (std::is_unsigned_v<Slot> || slot != static_cast<Slot>(-1)) [[likely]] {
         copy_shared(to, cells + static_cast<std::size_t>(slot) * stride, bytes);
       } else {
         std::memset(to, 0, bytes);
@@ -312,7 +315,8 @@ class Rows {
       to += bytes;
     }
   }
-  void gather_unpacked(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+  template <class Slot>
+  void gather_unpacked(std::size_t column, std::span<const Slot> slots, std::byte* array,
                        std::size_t at) const;
   std::byte* arena_of(std::size_t slot) const {
     return arenas_ + slot / block_rows_ * arena_bytes_;

@@ -2,13 +2,8 @@
 
 namespace replay_buffer {
 
-bool Streams::found_in(std::uint64_t sequence, std::uint64_t offset, Place& to) const {
-  const std::uint64_t slot = sequence % ring_.blocks.block_count() * block_rows_ + offset;
-  const std::uint64_t id = sequence / ring_.blocks.block_count() * capacity_ + slot;
-  return found(slot, id, to);
-}
-
-bool Streams::next_block(const Place& from, std::uint64_t distance, Place& to) const {
+bool Streams::far_across(const Place& from, std::uint64_t distance, std::uint64_t& slot,
+                         std::uint64_t& id) const {
   if (distance == 0) return false;
   const Blocks& blocks = ring_.blocks;
   std::uint64_t sequence = sequence_of(from);
@@ -19,7 +14,10 @@ bool Streams::next_block(const Place& from, std::uint64_t distance, Place& to) c
     const bool left = blocks.after(on);
     const std::uint64_t all = blocks.rows_in(sequence % blocks.block_count());
     const std::uint64_t rows = left ? rows_of(sequence) : all;
-    if (offset < rows) return found_in(sequence, offset, to);
+    if (offset < rows) {
+      locate(sequence, offset, slot, id);
+      return true;
+    }
     if (!left || rows == 0) return false;
     offset -= rows;
     sequence = on;
@@ -36,7 +34,10 @@ bool Streams::previous_block(const Place& from, std::uint64_t distance, Place& t
     if (rows == 0) return false;
     offset += rows;
   }
-  return found_in(sequence, offset - distance, to);
+  std::uint64_t slot = 0;
+  std::uint64_t id = 0;
+  locate(sequence, offset - distance, slot, id);
+  return found(slot, id, to);
 }
 
 }  // namespace replay_buffer

@@ -9,9 +9,11 @@
 // the row's word is still the same afterwards: whoever walks keeps the places and looks again.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/ring.h"
 #include "os/cpu.h"
@@ -20,8 +22,8 @@ namespace replay_buffer {
 
 // A row as it was seen.
 struct Place {
-  std::uint64_t slot = 0;
-  std::uint64_t word = 0;
+  std::uint64_t slot;
+  std::uint64_t word;
 
   std::uint64_t id() const { return row_id(word); }
   bool has(std::uint64_t flags) const { return (row_flags(word) & flags) != 0; }
@@ -34,6 +36,7 @@ class Streams {
       : ring_(ring),
         block_rows_(ring.blocks.block_rows()),
         block_mask_(std::has_single_bit(block_rows_) ? block_rows_ - 1 : 0),
+        block_bits_(static_cast<unsigned>(std::countr_zero(block_rows_))),
         capacity_(ring.rows.capacity()),
         steps_(ring.layout().has_steps()),
         early_(ring.layout().has_arenas()) {}
@@ -80,24 +83,25 @@ class Streams {
     return previous_block(from, distance, to);
   }
 
-  // The rows that follow one another from a row on, as far apart as it says and with no flag, so
-  // that they are ordinary steps: up to `most`, as many as are found easily. Writes them to `to`
-  // and returns how many. REQUIRES: rows are steps, and the row is not the last of its episode.
+  // The rows that follow one another from a row on, with no flag, so that they are ordinary steps:
+  // up to `most`, as many as are in its block. Writes them to `to` and returns how many. REQUIRES:
+  // rows are steps, and the row is not the last of its episode.
   std::size_t run(const Place& from, std::size_t most, Place* to) const {
     const Rows::Heads heads = ring_.rows.heads();
-    const std::uint64_t distance = heads.link(from.slot).ahead;
-    if (distance == 0) return 0;
     const std::uint64_t end = block_end(from.slot);
     std::uint64_t slot = from.slot;
     std::uint64_t expected = row_word(from.id(), RowState::kCommitted);
+    std::uint64_t distance = heads.link(slot).ahead;
     std::size_t n = 0;
-    while (n < most && slot + distance < end) {
+    while (n < most && distance != 0 && slot + distance < end) {
       slot += distance;
       expected += row_word(distance, RowState::kEmpty);
-      prefetch_far(slot + kFar * distance);
       if (heads.word(slot, std::memory_order_acquire) != expected) break;
       to[n++] = {slot, expected};
-      if (heads.link(slot).ahead != distance) break;
+      // Most often the same again: a guess that the next row need not wait for.
+      if (const std::uint64_t ahead = heads.link(slot).ahead; ahead != distance) [[unlikely]] {
+        distance = ahead;
+      }
     }
     return n;
   }
@@ -106,41 +110,98 @@ class Streams {
   std::size_t run_back(const Place& from, std::size_t most, Place* to) const {
     const std::uint64_t oldest = row_word(ring_.blocks.oldest_id(), RowState::kEmpty);
     const Rows::Heads heads = ring_.rows.heads();
-    const std::uint64_t distance = heads.link(from.slot).behind;
-    if (distance == 0) return 0;
     const std::uint64_t first = from.slot - offset(from.slot);
     std::uint64_t slot = from.slot;
     std::uint64_t expected = row_word(from.id(), RowState::kCommitted);
+    std::uint64_t distance = heads.link(slot).behind;
     std::size_t n = 0;
-    while (n < most && slot >= first + distance) {
+    while (n < most && distance != 0 && slot >= first + distance) {
       slot -= distance;
       expected -= row_word(distance, RowState::kEmpty);
-      prefetch_far(slot - kFar * distance);
       if (expected < oldest || heads.word(slot, std::memory_order_acquire) != expected) {
         break;
       }
       to[n++] = {slot, expected};
-      if (heads.link(slot).behind != distance) break;
+      if (const std::uint64_t behind = heads.link(slot).behind; behind != distance) [[unlikely]] {
+        distance = behind;
+      }
     }
     return n;
   }
 
- private:
-  static constexpr std::uint64_t kFar = 8;  // steps ahead of the walk that rows come into the cache
+  // Where the next row has to be, which is not in the block of this one: `distance` rows of the
+  // chain ahead, as its link says. Not whether it is there.
+  bool across(const Place& from, std::uint64_t distance, std::uint64_t& slot,
+              std::uint64_t& id) const {
+    const std::uint64_t block = block_of(from.slot);
+    slot = from.slot + distance;
+    id = from.id() + distance;
+    // Most often the writer took the block beside this one.
+    if (!early_ && slot < capacity_ && block_of(slot) == block + 1 &&
+        ring_.blocks.went_on(block, from.id() / capacity_ + 1)) [[likely]] {
+      return true;
+    }
+    return far_across(from, distance, slot, id);
+  }
 
+  // Bring rows into the cache, of a row or of many rows the `back` before and the `on` after each.
+  // By a guess where they are in other blocks.
+  //
+  // Where they lie side by side:
+  bool side_by_side(std::uint64_t slot) const {
+    const Link link = ring_.rows.link(slot);
+    return link.ahead <= 1 && link.behind <= 1;
+  }
+  void fetch_beside(std::uint64_t slot, std::uint64_t back, std::uint64_t on) const {
+    const Rows rows = ring_.rows;
+    const std::uint64_t end = std::min(slot + on + 1, capacity_);
+    for (slot -= std::min(back, slot); slot < end; ++slot) rows.prefetch(slot);
+  }
+  // And elsewhere: of all the next row before of any the one after that.
+  void fetch_apart(std::span<const std::uint64_t> from, std::uint64_t back,
+                   std::uint64_t on) const {
+    std::uint64_t slots[kMostApart];
+    const Rows rows = ring_.rows;
+    const Rows::Heads heads = rows.heads();
+    const auto walk = [&](std::uint64_t steps, auto next) {
+      std::copy(from.begin(), from.end(), slots);
+      for (std::uint64_t t = 0; t < steps; ++t) {
+        for (std::size_t i = 0; i < from.size(); ++i) {
+          const std::uint64_t slot = next(slots[i], heads.link(slots[i]));
+          if (slot >= capacity_) continue;
+          rows.prefetch(slot);
+          slots[i] = slot;
+        }
+      }
+    };
+    walk(back, [](std::uint64_t slot, const Link& link) { return slot - link.behind; });
+    walk(on, [](std::uint64_t slot, const Link& link) { return slot + link.ahead; });
+  }
+  static constexpr std::size_t kMostApart = 64;
+
+ private:
   std::uint64_t offset(std::uint64_t slot) const {
     return block_mask_ != 0 ? slot & block_mask_ : slot % block_rows_;
   }
-  // By a guess: that the blocks of a writer lie side by side.
-  REPLAY_ALWAYS_INLINE void prefetch_far(std::uint64_t slot) const {
-    if (slot < capacity_) ring_.rows.prefetch(slot);
+  std::uint64_t block_of(std::uint64_t slot) const {
+    return block_mask_ != 0 ? slot >> block_bits_ : slot / block_rows_;
   }
+  bool far_across(const Place& from, std::uint64_t distance, std::uint64_t& slot,
+                  std::uint64_t& id) const;
   bool found(std::uint64_t slot, std::uint64_t id, Place& to) const {
     return at(slot, to) && to.id() == id;
   }
-  bool next_block(const Place& from, std::uint64_t distance, Place& to) const;
+  bool next_block(const Place& from, std::uint64_t distance, Place& to) const {
+    std::uint64_t slot = 0;
+    std::uint64_t id = 0;
+    return across(from, distance, slot, id) && found(slot, id, to);
+  }
   bool previous_block(const Place& from, std::uint64_t distance, Place& to) const;
-  bool found_in(std::uint64_t sequence, std::uint64_t offset, Place& to) const;
+  void locate(std::uint64_t sequence, std::uint64_t offset, std::uint64_t& slot,
+              std::uint64_t& id) const {
+    slot = sequence % ring_.blocks.block_count() * block_rows_ + offset;
+    id = sequence / ring_.blocks.block_count() * capacity_ + slot;
+  }
   // Rows of a block that its writer has left.
   std::uint64_t rows_of(std::uint64_t sequence) const {
     const Blocks& blocks = ring_.blocks;
@@ -153,6 +214,7 @@ class Streams {
   const Ring& ring_;
   std::uint64_t block_rows_;
   std::uint64_t block_mask_;  // 0 where it is no power of two
+  unsigned block_bits_;
   std::uint64_t capacity_;
   bool steps_;
   bool early_;  // a writer may go on before its block has all its rows: when the arena is full

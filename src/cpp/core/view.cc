@@ -13,6 +13,8 @@ namespace {
 
 // More steps than this in one item would be a mistake.
 constexpr std::uint32_t kMostSteps = 1U << 20;
+// Rows of an item that are fetched before they are looked for.
+constexpr std::size_t kFetched = 2048;
 // Rows that are looked for at once.
 constexpr std::size_t kAtOnce = 128;
 
@@ -38,7 +40,8 @@ View::View(const Ring& ring, const ViewSpec& spec)
       streams_(ring),
       spec_(spec),
       longest_(std::min<std::size_t>(spec.steps, ring.rows.capacity())),
-      ahead_(std::min<std::size_t>(8, spec.sequence ? spec.length : spec.steps)),
+      before_(std::min<std::size_t>(kFetched, spec.burn_in + spec.stack - 1)),
+      after_(std::min<std::size_t>(kFetched, spec.sequence ? spec.length : spec.steps)),
       numbered_(ring.layout().has_steps() && spec.stack > 1),
       plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone) {
   const int columns = static_cast<int>(ring.layout().schema.size());
@@ -57,12 +60,9 @@ View::View(const Ring& ring, const ViewSpec& spec)
     invalid("a view names a column that is not there");
   }
   if (spec.reward >= 0) {
-    const Column& reward = ring.layout().schema[static_cast<std::size_t>(spec.reward)];
     if (ring.rows.place(static_cast<std::size_t>(spec.reward)).in_arena) {
       invalid("a view adds up rewards as they are stored: not compressed");
     }
-    wide_reward_ = reward.dtype == DType::kFloat64;
-    scalar_reward_ = (wide_reward_ || reward.dtype == DType::kFloat32) && reward.elements() == 1;
   }
   const bool steps = ring.layout().has_steps();
   if (!steps && (spec.sequence || spec.stack > 1 || spec.goal != GoalStrategy::kNone)) {
@@ -115,14 +115,11 @@ bool View::find_rows(const Place& start, std::size_t time, Random random, Window
 std::size_t View::run(const Place& from, std::size_t most,
                       std::size_t (Streams::*walk)(const Place&, std::size_t, Place*) const,
                       Window& window) const {
-  const std::size_t size = window.rows.size();
-  window.rows.resize(size + std::min(most, kAtOnce));
-  const std::size_t n = (streams_.*walk)(from, std::min(most, kAtOnce), window.rows.data() + size);
-  window.rows.resize(size + n);
-  if (numbered_) {
-    for (std::size_t i = size; i < size + n; ++i) {
-      window.numbers.push_back(streams_.link(window.rows[i]).step);
-    }
+  Place found[kAtOnce];
+  const std::size_t n = (streams_.*walk)(from, std::min(most, kAtOnce), found);
+  window.rows.insert(window.rows.end(), found, found + n);
+  for (std::size_t i = 0; i < n && numbered_; ++i) {
+    window.numbers.push_back(streams_.link(found[i]).step);
   }
   return n;
 }
@@ -131,7 +128,7 @@ std::size_t View::run(const Place& from, std::size_t most,
 void View::walk_back(const Place& start, std::size_t wanted, Window& window,
                      Window::Item& item) const {
   Place at = start;
-  Place to;
+  Place to{};
   std::size_t steps = 0;
   while (steps < wanted && (spec_.cross || !at.has(row_flag::kFirst))) {
     if (!at.has(row_flag::kFirst)) {
@@ -169,7 +166,7 @@ bool View::find_transition(const Place& start, Window& window, Window::Item& ite
     push(start, window);
   }
   Place row = start;
-  Place to;
+  Place to{};
   while (item.count < spec_.steps) {
     bool terminated = false;
     const bool end = ended(row, terminated);
@@ -198,10 +195,8 @@ void View::walk_on(std::size_t wanted, Window& window, Window::Item& item) const
     ++item.count;
   };
   step(item.start);
-  guess_.store(std::max<std::uint32_t>(1, streams_.link(window.rows.back()).ahead),
-               std::memory_order_relaxed);
   Place row = window.rows.back();
-  Place to;
+  Place to{};
   for (;;) {
     bool terminated = false;
     const bool end = ended(row, terminated);
@@ -263,7 +258,7 @@ bool View::find_sequence(const Place& start, std::size_t time, Window& window,
 void View::choose_goal(Random random, Window& window, Window::Item& item) const {
   if (random.unit() * (spec_.goal_k + 1) >= spec_.goal_k) return;
   Place row = window.rows[item.start];
-  Place to;
+  Place to{};
   if (spec_.goal == GoalStrategy::kEpisode) {
     Place at = row;
     while (!at.has(row_flag::kFirst)) {
@@ -449,7 +444,8 @@ void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
         listed = &output;
       }
       const auto column = static_cast<std::size_t>(output.column);
-      ring_.rows.gather_column(column, window.slots, output.to, at * cells(output, batch.time));
+      ring_.rows.gather_column(column, std::span<const std::int64_t>(window.slots), output.to,
+                               at * cells(output, batch.time));
     }
   }
 }
@@ -461,14 +457,24 @@ std::size_t View::cells(const Output& output, std::size_t time) const {
   return output.role == Role::kPath ? spec_.steps : frames;
 }
 
-std::size_t View::together(const ViewBatch& batch) const {
-  constexpr std::size_t kBytes = 16 * 1024;
-  constexpr std::size_t kPlaces = 64 * 1024;  // rows of a window
-  // Rows on their way into the cache while others are made: more would only wait for one another.
-  constexpr std::size_t kRows = 24;
-  const std::size_t few = plain_ ? std::max<std::size_t>(4, kRows / (ahead_ + 1)) : kRun;
-  const std::size_t most = std::max<std::size_t>(1, std::min(few, kPlaces / (longest_ + 1)));
-  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(1, item_bytes(batch)), 1, most);
+std::size_t View::together(const ViewBatch& batch, bool shared_out) const {
+  constexpr std::size_t kTask = 64 * 1024;     // bytes of a batch that one thread takes at a time
+  constexpr std::size_t kCached = 256 * 1024;  // of rows that are still there when they are copied
+  constexpr std::size_t kPlaces = 64 * 1024;   // rows of a window
+  const std::size_t rows = spec_.sequence ? batch.time + 1 : longest_ + spec_.stack;
+  const std::size_t most = std::max<std::size_t>(1, std::min(kRun, kPlaces / rows));
+  const std::size_t fitting = shared_out ? kTask / std::max<std::size_t>(1, item_bytes(batch))
+                                         : kCached / (rows * ring_.layout().record_stride);
+  return std::clamp<std::size_t>(fitting, 1, most);
+}
+
+void View::fetch(std::span<const std::uint64_t> slots) const {
+  std::uint64_t apart[kRun];
+  std::size_t n = 0;
+  for (const std::uint64_t slot : slots) {
+    if (!streams_.side_by_side(slot)) apart[n++] = slot;
+  }
+  streams_.fetch_apart({apart, n}, before_, after_);
 }
 
 std::size_t View::item_bytes(const ViewBatch& batch) const {

@@ -9,6 +9,7 @@
 // its own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "core/sampler.h"
 #include "core/streams.h"
 
 namespace replay_buffer {
@@ -149,26 +151,27 @@ class View {
   bool whole(const Window& window, const Window::Item& item) const;
 
   // The same for many at once, where nothing but rows from the start on is needed: transitions
-  // without stacks and goals. A start whose word is 0 is none. `failed` gets 1 for what could not
-  // be made or was not whole.
+  // without stacks and goals. `failed` gets 1 for what could not be made or was not whole.
   bool plain() const { return plain_; }
-  static constexpr std::size_t kRun = 64;  // starts at the most
-  void make_plain(std::span<const Place> starts, const ViewBatch& batch, std::size_t at,
+  static constexpr std::size_t kRun = Streams::kMostApart;  // picks at the most
+  void make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::size_t at,
                   Window& window, std::uint8_t* failed) const;
 
-  // How many items are best copied together.
-  std::size_t together(const ViewBatch& batch) const;
+  // How many items are best made together, by one thread or by one of several.
+  std::size_t together(const ViewBatch& batch, bool shared_out) const;
   // Bytes that one item takes in a batch.
   std::size_t item_bytes(const ViewBatch& batch) const;
-  // Brings rows into the cache that the item at a slot will need, by a guess: that they are as far
-  // apart as in the items before.
+  // Bring rows into the cache: of an item the row it starts with, and what is beside it for
+  // certain; then what items need besides, of those whose rows lie apart all together, of one whose
+  // rows lie side by side.
   REPLAY_ALWAYS_INLINE void prefetch(std::uint64_t slot) const {
-    const std::uint64_t distance = guess_.load(std::memory_order_relaxed);
     ring_.rows.prefetch(slot);
-    for (std::size_t i = 0; i < ahead_; ++i) {
-      slot += distance;
-      if (slot < ring_.rows.capacity()) ring_.rows.prefetch(slot);
-    }
+    if (!ring_.layout().has_steps())
+      streams_.fetch_beside(slot, 0, std::min<std::size_t>(after_ - 1, 8));
+  }
+  void fetch(std::span<const std::uint64_t> slots) const;
+  void fetch(std::uint64_t slot) const {
+    if (streams_.side_by_side(slot)) streams_.fetch_beside(slot, before_, after_);
   }
 
  private:
@@ -227,35 +230,23 @@ class View {
                     std::size_t at) const;
   std::size_t cells(const Output& output, std::size_t time) const;
   struct Run;
+  void begin(Run& run, std::span<const Pick> picks) const;
+  bool cross(Run& run, std::size_t t, std::size_t i) const;
   void leap(Run& run) const;
-  double reward_at(std::uint64_t slot) const {
-    if (!scalar_reward_) return 0;
-    const std::byte* from = ring_.rows.cell(static_cast<std::size_t>(spec_.reward), slot);
-    return wide_reward_ ? load_shared<double>(from) : static_cast<double>(load_shared<float>(from));
-  }
-  void store_reward(const Output& output, std::size_t at, double sum) const {
-    const auto narrow = static_cast<float>(sum);
-    if (wide_reward_) {
-      std::memcpy(output.to + at * sizeof(sum), &sum, sizeof(sum));
-    } else {
-      std::memcpy(output.to + at * sizeof(narrow), &narrow, sizeof(narrow));
-    }
-  }
   template <bool steps>
   void advance(Run& run) const;
   void copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) const;
+  void check(const Run& run, std::uint8_t* failed) const;
 
   const Ring& ring_;
   Streams streams_;
   ViewSpec spec_;
   std::size_t longest_;  // steps of a transition, at most: there are not more rows
-  std::size_t ahead_;    // rows worth fetching before they are needed
-  bool numbered_;        // the numbers of rows in their episodes are needed
+  std::size_t before_;   // rows of an item before the start, and after it, worth fetching
+  std::size_t after_;
+  bool numbered_;  // the numbers of rows in their episodes are needed
   bool plain_;
-  bool scalar_reward_ = false;                   // one number, whose sum can be taken on the way
-  bool wide_reward_ = false;                     // a double
-  mutable std::atomic<std::uint32_t> guess_{1};  // the distance between rows of a stream
-  std::vector<float> discounts_;                 // gamma^k for k up to `steps`
+  std::vector<float> discounts_;  // gamma^k for k up to `steps`
 };
 
 }  // namespace replay_buffer

@@ -3,8 +3,7 @@
 
 #include <cstddef>
 
-// For functions that only prefetch. GCC takes one that was not inlined for a function without
-// effect and drops the call.
+// For functions that are mostly prefetches.
 #define REPLAY_ALWAYS_INLINE __attribute__((always_inline))
 
 namespace replay_buffer::os {
@@ -29,11 +28,17 @@ inline void cpu_relax() noexcept {
 }
 
 // Start to bring the line at `address` into the cache. Any address is allowed, mapped or not.
+//
+// What is read goes to the second level: the first has few misses under way at a time and makes
+// further prefetches wait (see docs/decisions/0011). The empty statement keeps GCC from taking a
+// function that only prefetches for one without effect, and dropping calls of it.
 REPLAY_ALWAYS_INLINE inline void prefetch_read(const void* address) noexcept {
-  __builtin_prefetch(address, 0, 3);
+  __builtin_prefetch(address, 0, 2);
+  __asm__ __volatile__("");
 }
 REPLAY_ALWAYS_INLINE inline void prefetch_write(const void* address) noexcept {
   __builtin_prefetch(address, 1, 3);
+  __asm__ __volatile__("");
 }
 
 }  // namespace replay_buffer::os
