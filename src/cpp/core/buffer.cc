@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "core/codec.h"
+#include "core/powers.h"
 #include "core/recent.h"
 #include "os/clock.h"
 #include "os/crash_point.h"
@@ -44,6 +44,7 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
       recovery_(ring_, owners_),
       limiter_(ring_),
       sampler_(make_sampler(ring_)),
+      fetched_(sampler_->fetches()),
       writer_(ring_, Identity{}, &recovery_),
       generation_(os::fork_generation()) {
   check_codecs(layout().schema);
@@ -417,8 +418,9 @@ void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* we
   const double scale = 1 / unit;
   for (std::size_t i = 0; i < picks.size(); ++i) {
     const double own = static_cast<double>(picks[i].mass > 0 ? picks[i].mass : least);
-    weights[i] = beta == 0 ? 1.0F : std::pow(static_cast<float>(own * scale), -beta);
+    weights[i] = static_cast<float>(own * scale);
   }
+  powers(weights, picks.size(), -beta);
 }
 
 std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,

@@ -160,6 +160,7 @@ class Buffer {
               const Packed* packed);
   const Packed* packed(std::size_t n, const std::byte* const* columns) const;
   REPLAY_ALWAYS_INLINE void prefetch(std::span<const Pick> picks) const {
+    if (fetched_) return;
     for (const Pick& pick : picks) ring_.rows.prefetch(pick.slot);
   }
   void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
@@ -188,6 +189,7 @@ class Buffer {
   Recovery recovery_;
   Limiter limiter_;
   std::unique_ptr<Sampler> sampler_;
+  bool fetched_;  // by the sampler, before anybody else could
   std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
   os::SpinLock lock_;                        // protects what follows

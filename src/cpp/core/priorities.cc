@@ -30,6 +30,7 @@ Priorities::Priorities(const Segment& segment)
             segment.layout().has_lows() ? segment.lows() : nullptr,
             segment.layout().settings.capacity),
       capacity_(segment.layout().settings.capacity),
+      inverse_(1 / static_cast<double>(capacity_)),
       block_rows_(segment.layout().settings.block_rows),
       block_count_(segment.layout().block_count),
       blocks_(segment.blocks()),
@@ -48,9 +49,9 @@ float Priorities::alpha() const {
 
 float Priorities::raw_of(std::int64_t id) const {
   if (never_given(id)) return std::numeric_limits<float>::quiet_NaN();
-  const auto number = static_cast<std::uint64_t>(id);
-  const PriorityWord word = of(number % capacity_);
-  return word.lap == number / capacity_ + 1 ? word.raw : std::numeric_limits<float>::quiet_NaN();
+  const auto [slot, lap] = where(id);
+  const PriorityWord word = of(slot);
+  return word.lap == lap ? word.raw : std::numeric_limits<float>::quiet_NaN();
 }
 
 float Priorities::weigh(PriorityWord word, float alpha) const {
@@ -131,9 +132,7 @@ bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next
 
 bool Priorities::never_given(std::int64_t id) const {
   if (id < 0) return true;
-  const auto number = static_cast<std::uint64_t>(id);
-  const std::uint64_t slot = number % capacity_;
-  const std::uint64_t lap = number / capacity_ + 1;
+  const auto [slot, lap] = where(id);
   const std::uint32_t held = of(slot).lap;
   if (held == lap && held != kGone) return false;
   const std::uint64_t block = slot / block_rows_;
@@ -144,7 +143,7 @@ bool Priorities::never_given(std::int64_t id) const {
   // tell.
   const auto& row =
       *reinterpret_cast<const std::atomic<std::uint64_t>*>(row_words_ + slot * row_word_stride_);
-  if (row_id(row.load(std::memory_order_acquire)) == number) return false;
+  if (row_id(row.load(std::memory_order_acquire)) == static_cast<std::uint64_t>(id)) return false;
   const std::uint32_t at =
       BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).lap;
   const Fill fill = Fill::unpack(fills_[block].load(std::memory_order_acquire));
@@ -162,7 +161,7 @@ void Priorities::check(std::span<const std::int64_t> ids, std::span<const float>
               "; priorities must be finite and >= 0; nothing was changed");
     }
     if (ids[i] >= 0) {
-      const std::uint64_t slot = static_cast<std::uint64_t>(ids[i]) % capacity_;
+      const std::uint64_t slot = where(ids[i]).slot;
       os::prefetch_write(words_ + slot);
       tree_.prefetch(slot);
     }
@@ -183,9 +182,9 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
     std::uint64_t changed[kChunk];
     std::size_t count = 0;
     for (std::size_t i = from; i < from + n; ++i) {
-      const auto id = static_cast<std::uint64_t>(ids[i]);
-      const std::uint64_t slot = id % capacity_;
-      const auto lap = static_cast<std::uint32_t>(id / capacity_ + 1);
+      const Where row = where(ids[i]);
+      const std::uint64_t slot = row.slot;
+      const auto lap = static_cast<std::uint32_t>(row.lap);
       if (!exchange(slot, lap, {raws[i], lap})) continue;
       REPLAY_CRASH_POINT("update.word");
       raise_max(raws[i]);

@@ -70,6 +70,25 @@ class Priorities {
   void set_alpha(float alpha) const;
 
  private:
+  // Where a row is, by its id. A division would cost as much as the rest of an update's arithmetic.
+  struct Where {
+    std::uint64_t slot;
+    std::uint64_t lap;
+  };
+  Where where(std::int64_t id) const {
+    constexpr std::uint64_t kExact = std::uint64_t{1} << 53;  // numbers that a double tells apart
+    const auto number = static_cast<std::uint64_t>(id);
+    if (number < capacity_) return {number, 1};
+    if (number >= kExact) return {number % capacity_, number / capacity_ + 1};
+    auto laps = static_cast<std::uint64_t>(static_cast<double>(id) * inverse_);
+    if (number < laps * capacity_) --laps;  // rounded up
+    std::uint64_t slot = number - laps * capacity_;
+    if (slot >= capacity_) {  // rounded down
+      slot -= capacity_;
+      ++laps;
+    }
+    return {slot, laps + 1};
+  }
   float weigh(PriorityWord word, float alpha) const;
   void refresh_leaf(std::size_t slot) const;
   void refresh_leaves(std::span<const std::uint64_t> slots) const;
@@ -82,6 +101,7 @@ class Priorities {
   std::atomic<std::uint64_t>* words_;
   Tree tree_;
   std::size_t capacity_;
+  double inverse_;  // of it
   std::size_t block_rows_;
   std::size_t block_count_;
   const Block* blocks_;

@@ -39,6 +39,7 @@ class PrioritizedSampler final : public Sampler {
   }
 
   bool draws_freely() const override { return true; }
+  bool fetches() const override { return true; }
 
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
     // Whatever has a priority may be held by a writer that was stopped: what is left is equal.

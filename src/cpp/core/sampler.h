@@ -50,6 +50,9 @@ class Sampler {
   // Whether draw() leaves no trace, so that rows may be chosen for a batch that is then not taken.
   virtual bool draws_freely() const { return false; }
 
+  // Whether draw() brings the rows it chooses into the cache.
+  virtual bool fetches() const { return false; }
+
   // Whether draw() writes to the segment, so that a handle for reading cannot.
   virtual bool writes() const { return false; }
 

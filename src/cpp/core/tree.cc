@@ -32,7 +32,7 @@ void renew(std::atomic<std::uint64_t>& word, Compute&& compute) {
 // a race points at a child of value 0 or past the end, the end of the nearest positive one before
 // it is taken, else the beginning of the next one. Returns kFanout when no child is positive.
 template <class Child>
-std::size_t choose_child(const Child* children, double& target) {
+REPLAY_ALWAYS_INLINE inline std::size_t choose_child(const Child* children, double& target) {
   const Found found = find16(children, static_cast<float>(target));
   std::size_t child = found.child;
   target -= static_cast<double>(found.before);
@@ -57,7 +57,7 @@ Tree::Tree(std::atomic<float>* leaves, std::atomic<std::uint64_t>* sums,
            std::atomic<std::uint64_t>* lows, std::size_t count)
     : leaves_(leaves), sums_(sums), lows_(lows), count_(count), shape_(count) {}
 
-float Tree::sum_below(std::size_t at, std::size_t node) const {
+REPLAY_ALWAYS_INLINE inline float Tree::sum_below(std::size_t at, std::size_t node) const {
   return at == 1 ? sum16(leaves_ + node * kFanout) : sum16(level(sums_, at - 1) + node * kFanout);
 }
 
@@ -69,7 +69,7 @@ float Tree::low_below(std::size_t at, std::size_t node) const {
   return low;
 }
 
-void Tree::refresh_node(std::size_t at, std::size_t node) const {
+REPLAY_ALWAYS_INLINE inline void Tree::refresh_node(std::size_t at, std::size_t node) const {
   REPLAY_CRASH_POINT("tree.node");
   renew(level(sums_, at)[node], [&] { return sum_below(at, node); });
   if (lows_ != nullptr) renew(level(lows_, at)[node], [&] { return low_below(at, node); });
@@ -87,22 +87,33 @@ void Tree::refresh_range(std::size_t first, std::size_t count) const {
 
 void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
   constexpr std::size_t kMarked = 4096;  // levels this small share ancestors: refresh each once
+  constexpr std::size_t kBits = 64;
+  std::uint64_t marks[2][kMarked / kBits];  // of a level and of the one above it, in turns
+  bool marked = false;
   for (std::size_t at = 1; at < shape_.levels(); ++at) {
     const unsigned shift = static_cast<unsigned>(at) * kFanoutBits;
     if (shape_.size(at) > kMarked) {
       for (std::uint64_t leaf : leaves) refresh_node(at, leaf >> shift);
       continue;
     }
-    std::uint64_t marked[kMarked / 64];
-    const std::size_t groups = (shape_.size(at) + 63) / 64;
-    std::fill_n(marked, groups, std::uint64_t{0});
-    for (std::uint64_t leaf : leaves) {
-      const std::size_t node = leaf >> shift;
-      marked[node / 64] |= std::uint64_t{1} << (node % 64);
+    std::uint64_t* const mine = marks[at % 2];
+    std::uint64_t* const above = marks[(at + 1) % 2];
+    const std::size_t groups = (shape_.size(at) + kBits - 1) / kBits;
+    if (!marked) {
+      std::fill_n(mine, groups, std::uint64_t{0});
+      for (std::uint64_t leaf : leaves) {
+        const std::size_t node = leaf >> shift;
+        mine[node / kBits] |= std::uint64_t{1} << (node % kBits);
+      }
+      marked = true;
     }
+    std::fill_n(above, (groups + kFanout - 1) / kFanout, std::uint64_t{0});
     for (std::size_t w = 0; w < groups; ++w) {
-      for (std::uint64_t bits = marked[w]; bits != 0; bits &= bits - 1) {
-        refresh_node(at, w * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+      for (std::uint64_t bits = mine[w]; bits != 0; bits &= bits - 1) {
+        const std::size_t node = w * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+        refresh_node(at, node);
+        const std::size_t parent = node / kFanout;
+        above[parent / kBits] |= std::uint64_t{1} << (parent % kBits);
       }
     }
   }
