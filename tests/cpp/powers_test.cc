@@ -38,8 +38,9 @@ TEST(Powers, OfOneAreOneAndTheZerothIsOne) {
 
 TEST(Powers, AtTheEndsOfTheRangeAreThoseOfTheLibrary) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const std::vector<float> x = {0, 1e-45F, 1e-38F, 1, 3e38F, kInfinity, 2, 0.5F};
-  for (const float y : {-1.0F, -0.4F, 0.6F, 2.0F}) {
+  const std::vector<float> x = {0, 1e-45F, 1e-38F, 1,          3e38F, kInfinity,
+                                2, 0.5F,   1,      1.0000001F, 1,     1};
+  for (const float y : {-1e9F, -40.0F, -1.0F, -0.4F, 0.6F, 2.0F, 1e9F}) {
     std::vector<float> result = x;
     powers(result.data(), result.size(), y);
     for (std::size_t i = 0; i < x.size(); ++i) EXPECT_FLOAT_EQ(result[i], std::pow(x[i], y));

@@ -177,8 +177,16 @@ class Buffer {
                  std::size_t at, std::uint64_t salt, std::uint8_t* failed, Window& window) const;
   bool try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
                 std::uint64_t salt, Window& window) const;
+  // What is at hand for the places of a batch that could not be filled at first.
+  struct Spare {
+    std::vector<Pick> picks;  // drawn, of which so many are used
+    std::size_t used = 0;
+    std::size_t wanted = 1;    // to be drawn next time
+    std::vector<Pick> starts;  // all of them, where guessing did not lead to one
+  };
+  bool redraw(const View& view, Random& random, Pick& pick, Spare& spare);
   void make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,
-                std::size_t at, std::uint64_t salt, std::vector<Pick>& starts);
+                std::size_t at, std::uint64_t salt, Spare& spare);
   void make_items(const View& view, Random& random, std::span<Pick> picks, const ViewBatch& batch);
   std::vector<Pick> weighed_starts(const View& view, std::size_t time);
   void drawn_batch(const Draw& draw, std::size_t rows);

@@ -78,6 +78,15 @@ void Buffer::make_some(const View& view, std::span<const Pick> picks, const View
 void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
                         const ViewBatch& batch) {
   const std::uint64_t salt = random.next();
+  Spare spare;
+  if (view.selective()) {
+    const unsigned guesses = most_guesses(view.spec());
+    for (Pick& pick : picks) {
+      for (unsigned i = 0; i < guesses && !view.may_start(pick.slot); ++i) {
+        if (!redraw(view, random, pick, spare)) break;
+      }
+    }
+  }
   std::vector<std::uint8_t> failed(picks.size(), 0);
   const bool shared_out = view.item_bytes(batch) * picks.size() >= kParallelBytes;
   const std::size_t together = view.together(batch, shared_out);
@@ -109,10 +118,28 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
     });
     if (scarce.load(std::memory_order_relaxed)) throw std::bad_alloc();
   }
-  std::vector<Pick> starts;
   for (std::size_t i = 0; i < picks.size(); ++i) {
-    if (failed[i] != 0) make_one(view, random, picks[i], batch, i, salt, starts);
+    if (failed[i] != 0) make_one(view, random, picks[i], batch, i, salt, spare);
   }
+}
+
+// Draws one more row to try: several at a time, and the more of them the more are needed, so that
+// they come into the cache together. Returns false when there is nothing to draw.
+bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) {
+  constexpr std::size_t kMost = 64;
+  if (spare.used == spare.picks.size()) {
+    spare.picks.clear();
+    spare.used = 0;
+    for (Pick next = pick;
+         spare.picks.size() < spare.wanted && sampler_->redraw(random, next, 1);) {
+      view.prefetch(next.slot);
+      spare.picks.push_back(next);
+    }
+    spare.wanted = std::min(2 * spare.wanted, kMost);
+    if (spare.picks.empty()) return false;
+  }
+  pick = spare.picks[spare.used++];
+  return true;
 }
 
 bool Buffer::try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
@@ -125,12 +152,13 @@ bool Buffer::try_make(const View& view, const Pick& pick, const ViewBatch& batch
 // Draws until an item can be made: by guessing, which leaves every start the probability it has
 // among the starts; then among all starts, which are looked up once for a batch.
 void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,
-                      std::size_t at, std::uint64_t salt, std::vector<Pick>& starts) {
+                      std::size_t at, std::uint64_t salt, Spare& spare) {
   static thread_local Window window;
+  std::vector<Pick>& starts = spare.starts;
   const unsigned guesses = starts.empty() ? most_guesses(view.spec()) : 0;
   for (unsigned i = 0; i < guesses; ++i) {
-    if (!sampler_->redraw(random, pick, 1)) break;
-    if (try_make(view, pick, batch, at, salt, window)) return;
+    if (!redraw(view, random, pick, spare)) break;
+    if (view.may_start(pick.slot) && try_make(view, pick, batch, at, salt, window)) return;
   }
   const std::uint64_t since = os::monotonic_ns();
   do {

@@ -157,25 +157,32 @@ class Streams {
     const std::uint64_t end = std::min(slot + on + 1, capacity_);
     for (slot -= std::min(back, slot); slot < end; ++slot) rows.prefetch(slot);
   }
-  // And elsewhere: of all the next row before of any the one after that.
-  void fetch_apart(std::span<const std::uint64_t> from, std::uint64_t back,
-                   std::uint64_t on) const {
+  // And elsewhere: of all the next row before of any the one after that, as far as the episode goes
+  // unless `cross`.
+  void fetch_apart(std::span<const std::uint64_t> from, std::uint64_t back, std::uint64_t on,
+                   bool cross) const {
     std::uint64_t slots[kMostApart];
     const Rows rows = ring_.rows;
     const Rows::Heads heads = rows.heads();
-    const auto walk = [&](std::uint64_t steps, auto next) {
+    const auto walk = [&](std::uint64_t steps, std::uint64_t end, auto next) {
       std::copy(from.begin(), from.end(), slots);
-      for (std::uint64_t t = 0; t < steps; ++t) {
-        for (std::size_t i = 0; i < from.size(); ++i) {
+      std::size_t left = from.size();
+      for (std::uint64_t t = 0; t < steps && left > 0; ++t) {
+        std::size_t going = 0;
+        for (std::size_t i = 0; i < left; ++i) {
           const std::uint64_t slot = next(slots[i], heads.link(slots[i]));
-          if (slot >= capacity_) continue;
+          const std::uint64_t word = heads.word(slots[i], std::memory_order_relaxed);
+          if (slot >= capacity_ || slot == slots[i]) continue;
           rows.prefetch(slot);
-          slots[i] = slot;
+          if ((row_flags(word) & end) == 0) slots[going++] = slot;
         }
+        left = going;
       }
     };
-    walk(back, [](std::uint64_t slot, const Link& link) { return slot - link.behind; });
-    walk(on, [](std::uint64_t slot, const Link& link) { return slot + link.ahead; });
+    walk(back, cross ? 0 : row_flag::kFirst,
+         [](std::uint64_t slot, const Link& link) { return slot - link.behind; });
+    walk(on, cross ? 0 : row_flag::kEnded,
+         [](std::uint64_t slot, const Link& link) { return slot + link.ahead; });
   }
   static constexpr std::size_t kMostApart = 64;
 

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint32_t kMostSteps = 1U << 20;
 // Rows of an item that are fetched before they are looked for.
 constexpr std::size_t kFetched = 2048;
+constexpr std::size_t kUnknown = 256;  // where an item is as long as its episode
 // Rows that are looked for at once.
 constexpr std::size_t kAtOnce = 128;
 
@@ -41,7 +42,9 @@ View::View(const Ring& ring, const ViewSpec& spec)
       spec_(spec),
       longest_(std::min<std::size_t>(spec.steps, ring.rows.capacity())),
       before_(std::min<std::size_t>(kFetched, spec.burn_in + spec.stack - 1)),
-      after_(std::min<std::size_t>(kFetched, spec.sequence ? spec.length : spec.steps)),
+      after_(std::min<std::size_t>(kFetched, !spec.sequence     ? spec.steps
+                                             : spec.length == 0 ? kUnknown
+                                                                : spec.length)),
       numbered_(ring.layout().has_steps() && spec.stack > 1),
       plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone) {
   const int columns = static_cast<int>(ring.layout().schema.size());
@@ -234,8 +237,7 @@ void View::walk_on(std::size_t wanted, Window& window, Window::Item& item) const
 
 bool View::find_sequence(const Place& start, std::size_t time, Window& window,
                          Window::Item& item) const {
-  const std::uint32_t number = streams_.link(start).step;
-  if (number % spec_.period != 0 || (spec_.whole && number != 0)) return false;
+  if (!may_start(start.slot)) return false;
   walk_back(start, spec_.burn_in + spec_.stack - 1, window, item);
   if (!has_frames(window, item, item.start)) return false;
   window.times.resize(item.times + spec_.burn_in, -1);
@@ -472,9 +474,9 @@ void View::fetch(std::span<const std::uint64_t> slots) const {
   std::uint64_t apart[kRun];
   std::size_t n = 0;
   for (const std::uint64_t slot : slots) {
-    if (!streams_.side_by_side(slot)) apart[n++] = slot;
+    if (may_start(slot) && !streams_.side_by_side(slot)) apart[n++] = slot;
   }
-  streams_.fetch_apart({apart, n}, before_, after_);
+  streams_.fetch_apart({apart, n}, before_, after_, spec_.cross);
 }
 
 std::size_t View::item_bytes(const ViewBatch& batch) const {

@@ -157,6 +157,15 @@ class View {
   void make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::size_t at,
                   Window& window, std::uint8_t* failed) const;
 
+  // Whether few rows are starts, and which are not is known at a glance.
+  bool selective() const { return spec_.sequence && (spec_.period > 1 || spec_.whole); }
+  // Whether the number of a row in its episode allows an item to start there.
+  bool may_start(std::uint64_t slot) const {
+    if (!spec_.sequence) return true;
+    const std::uint32_t number = ring_.rows.link(slot).step;
+    return number % spec_.period == 0 && (!spec_.whole || number == 0);
+  }
+
   // How many items are best made together, by one thread or by one of several.
   std::size_t together(const ViewBatch& batch, bool shared_out) const;
   // Bytes that one item takes in a batch.
@@ -171,7 +180,9 @@ class View {
   }
   void fetch(std::span<const std::uint64_t> slots) const;
   void fetch(std::uint64_t slot) const {
-    if (streams_.side_by_side(slot)) streams_.fetch_beside(slot, before_, after_);
+    if (may_start(slot) && streams_.side_by_side(slot)) {
+      streams_.fetch_beside(slot, before_, after_);
+    }
   }
 
  private:

@@ -53,26 +53,31 @@ void View::leap(Run& run) const {
   const Rows rows = ring_.rows;
   const Rows::Heads heads = rows.heads();
   const std::size_t n = run.n;
-  for (std::size_t t = 0; t < longest_; ++t) {
+  std::size_t left = n;
+  std::size_t t = 0;
+  for (; t < longest_ && left > 0; ++t) {
     const Place* const from = run.rows + t * n;
     Place* const to = run.rows + (t + 1) * n;
+    left = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint64_t slot = from[i].slot;
       const std::uint64_t word = from[i].word;
+      // What a row says counts if it was there before it was read.
+      const bool there = t == 0 || heads.word(slot, std::memory_order_acquire) == word;
       const std::uint64_t distance = heads.link(slot).ahead;
       const std::uint64_t next = slot + distance;
-      bool easy = distance != 0 && run.easy[i];
-      if (t != 0) easy = easy && heads.word(slot, std::memory_order_acquire) == word;
+      bool easy = there && distance != 0 && run.easy[i];
       to[i] = {next, row_word(row_id(word) + distance, RowState::kCommitted)};
       if (next >= run.ends[i]) [[unlikely]]
         easy = easy && cross(run, t, i);
       if (!easy) [[unlikely]]
         to[i].slot = slot;
       run.easy[i] = easy;
+      left += easy ? 1 : 0;
       rows.prefetch(to[i].slot);
     }
   }
-  const Place* const last = run.rows + longest_ * n;
+  const Place* const last = run.rows + t * n;
   for (std::size_t i = 0; i < n; ++i) {
     if (run.easy[i] && heads.word(last[i].slot, std::memory_order_acquire) == last[i].word)
         [[likely]] {
@@ -125,11 +130,6 @@ void View::make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::
   for (std::size_t i = 0; i < run.n && !steps; ++i) {
     run.items[run.active++] = static_cast<std::uint32_t>(i);
   }
-  // Those that are not easy have their start for the rows that they do not have.
-  for (std::size_t a = 0; a < run.active; ++a) {
-    const std::uint32_t i = run.items[a];
-    for (std::size_t t = 1; t <= longest_; ++t) run.row(t, i) = run.rows[i];
-  }
   steps ? advance<true>(run) : advance<false>(run);
   copy_plain(run, batch, at);
   check(run, failed);
@@ -140,8 +140,15 @@ void View::check(const Run& run, std::uint8_t* failed) const {
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
   const Rows::Heads heads = ring_.rows.heads();
   const std::size_t further = ring_.layout().has_steps() ? 1 : 0;
+  const std::size_t most = further + *std::max_element(run.count, run.count + run.n);
+  for (std::size_t i = 0; i < run.n; ++i) {
+    // In the place of rows that an item does not have stands its start.
+    for (std::size_t t = std::max<std::size_t>(1, run.count[i] + further); t < most; ++t) {
+      run.row(t, i) = run.rows[i];
+    }
+  }
   std::uint64_t changed[kRun] = {};
-  for (std::size_t t = 0; t < longest_ + further; ++t) {
+  for (std::size_t t = 0; t < most; ++t) {
     const Place* const rows = run.rows + t * run.n;
     for (std::size_t i = 0; i < run.n; ++i) {
       changed[i] |= heads.word(rows[i].slot, std::memory_order_relaxed) ^ rows[i].word;
@@ -191,7 +198,7 @@ void View::copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) co
         }
         break;
       default:
-        gather(output, start);
+        if (output.column >= 0) gather(output, start);
         break;
     }
   }
