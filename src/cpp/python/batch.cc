@@ -141,4 +141,36 @@ void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bo
   return writable_values(array, type, n);
 }
 
+bool prepare_draw(PyObject* self, const Handle& handle, const Request& request, npy_intp n,
+                  Share& share, float& beta) {
+  if ((request.timeout != nullptr || handle.buffer->limiter().active()) &&
+      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share)) {
+    return false;
+  }
+  beta = 0;
+  if (!handle.weighted()) return true;
+  const double exponent = beta_of(self, handle, request.beta);
+  beta = static_cast<float>(exponent);
+  return exponent >= 0;
+}
+
+bool make_arrays(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* out, bool weighted, std::byte** columns, Arrays& arrays) {
+  const bool fresh = out == nullptr;
+  arrays.result.reset(fresh ? PyDict_New() : Py_NewRef(out));
+  if (!arrays.result) return false;
+  PyObject* const batch = arrays.result.get();
+  const bool fits = fresh ? new_columns(types, fields, n, batch, columns)
+                          : own_columns(types, fields, n, batch, columns, arrays.held);
+  if (fits) {
+    arrays.ids = static_cast<std::int64_t*>(
+        extra_array(batch, names.indices, NPY_INT64, n, fresh, arrays.held));
+  }
+  if (arrays.ids != nullptr && weighted) {
+    arrays.weights =
+        static_cast<float*>(extra_array(batch, names.weights, NPY_FLOAT32, n, fresh, arrays.held));
+  }
+  return arrays.ids != nullptr && (!weighted || arrays.weights != nullptr);
+}
+
 }  // namespace replay_buffer::python

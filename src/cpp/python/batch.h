@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "python/handle.h"
+#include "python/share.h"
 
 namespace replay_buffer::python {
 
@@ -47,5 +48,22 @@ bool own_columns(const std::vector<ColumnType>& types, const std::vector<Field>&
 // Null, with or without an exception.
 void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh,
                   Held& held);
+
+// What a draw of n rows needs before it begins: its share, where there is a limiter, and the
+// exponent of its weights. False with an exception set. `self` is the Python object of the handle.
+bool prepare_draw(PyObject* self, const Handle& handle, const Request& request, npy_intp n,
+                  Share& share, float& beta);
+
+// The arrays of a batch: a dict of new ones, or the caller's `out`.
+struct Arrays {
+  Reference result;
+  std::int64_t* ids = nullptr;
+  float* weights = nullptr;
+  Held held;
+};
+
+// Makes them, or finds that the caller's fit. False, with or without an exception.
+bool make_arrays(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
+                 PyObject* out, bool weighted, std::byte** columns, Arrays& arrays);
 
 }  // namespace replay_buffer::python

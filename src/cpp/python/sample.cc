@@ -34,50 +34,28 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   const npy_intp n = batch_size_of(request);
   if (n == 0) return not_plain();
   Share share;
-  if ((request.timeout != nullptr || buffer->limiter().active()) &&
-      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share)) {
-    return nullptr;
-  }
   float beta = 0;
-  if (weighted) {
-    const double b = beta_of(self, handle, request.beta);
-    if (b < 0) return nullptr;
-    beta = static_cast<float>(b);
-  }
+  if (!prepare_draw(self, handle, request, n, share, beta)) return nullptr;
 
   Draw draw(static_cast<std::size_t>(n));
   buffer->begin(draw);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxColumns];
-  Batch batch{static_cast<std::size_t>(n), columns};
-  Held held;
-  const bool fresh = request.out == nullptr;
-  Reference result(fresh ? PyDict_New() : Py_NewRef(request.out));
-  if (!result) return nullptr;
-  const bool fits = fresh
-                        ? new_columns(handle.types, handle.fields, n, result.get(), columns)
-                        : own_columns(handle.types, handle.fields, n, result.get(), columns, held);
-  if (fits) {
-    batch.ids = static_cast<std::int64_t*>(
-        extra_array(result.get(), names.indices, NPY_INT64, n, fresh, held));
-  }
-  if (batch.ids != nullptr && weighted) {
-    batch.weights =
-        static_cast<float*>(extra_array(result.get(), names.weights, NPY_FLOAT32, n, fresh, held));
-  }
-  if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
-    result.reset();
+  Arrays arrays;
+  if (!make_arrays(handle.types, handle.fields, n, request.out, weighted, columns, arrays)) {
+    arrays.result.reset();
     share.give_back();
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
+  const Batch batch{static_cast<std::size_t>(n), columns, arrays.ids, arrays.weights};
   const RaggedOutput ragged(handle.types, n, columns);
   const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
   if (!finish(buffer, draw, batch, beta, handle.long_draws, most) ||
-      !ragged.put(handle.types, handle.fields, result.get())) {
+      !ragged.put(handle.types, handle.fields, arrays.result.get())) {
     return nullptr;
   }
   share.keep();
-  return result.release();
+  return arrays.result.release();
 } catch (...) {
   set_current_error();
   return nullptr;

@@ -122,16 +122,12 @@ void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
   self.owner = std::move(owner);
 }
 
-// The arrays of a batch as the core fills them.
-struct Arrays {
-  explicit Arrays(const std::vector<Output>& described) : outputs(described) {}
-
-  void point(std::byte* const* columns) {
-    for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].to = columns[i];
-  }
-
-  std::vector<Output> outputs;
-};
+// What the outputs of a view are, and the arrays they go to.
+std::vector<Output> outputs_to(const std::vector<Output>& described, std::byte* const* columns) {
+  std::vector<Output> outputs = described;
+  for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].to = columns[i];
+  return outputs;
+}
 
 bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
             const ViewBatch& batch, float beta, bool long_draw) try {
@@ -158,51 +154,31 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   const npy_intp n = batch_size_of(request);
   if (n == 0 || (request.beta != nullptr && !weighted)) return not_plain();
   Share share;
-  if ((request.timeout != nullptr || buffer->limiter().active()) &&
-      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share)) {
-    return nullptr;
-  }
   float beta = 0;
-  if (weighted) {
-    const double b = beta_of(owner.ptr(), handle, request.beta);
-    if (b < 0) return nullptr;
-    beta = static_cast<float>(b);
-  }
+  if (!prepare_draw(owner.ptr(), handle, request, n, share, beta)) return nullptr;
   Draw draw(static_cast<std::size_t>(n));
   buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxOutputs];
-  Held held;
-  const bool fresh = request.out == nullptr;
-  Reference result(fresh ? PyDict_New() : Py_NewRef(request.out));
-  if (!result) return nullptr;
-  ViewBatch batch;
-  batch.rows = static_cast<std::size_t>(n);
-  batch.time = view.time;
-  const bool fits = fresh ? new_columns(view.types, view.fields, n, result.get(), columns)
-                          : own_columns(view.types, view.fields, n, result.get(), columns, held);
-  if (fits) {
-    batch.ids = static_cast<std::int64_t*>(
-        extra_array(result.get(), names.indices, NPY_INT64, n, fresh, held));
-  }
-  if (batch.ids != nullptr && weighted) {
-    batch.weights =
-        static_cast<float*>(extra_array(result.get(), names.weights, NPY_FLOAT32, n, fresh, held));
-  }
-  if (batch.ids == nullptr || (weighted && batch.weights == nullptr)) {
-    result.reset();
+  Arrays arrays;
+  if (!make_arrays(view.types, view.fields, n, request.out, weighted, columns, arrays)) {
+    arrays.result.reset();
     share.give_back();
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
+  ViewBatch batch;
+  batch.rows = static_cast<std::size_t>(n);
+  batch.time = view.time;
+  batch.ids = arrays.ids;
+  batch.weights = arrays.weights;
   const RaggedOutput ragged(view.types, n, columns, times_of(view.outputs, batch.time));
-  Arrays arrays(view.outputs);
-  arrays.point(columns);
-  batch.outputs = arrays.outputs;
+  const std::vector<Output> outputs = outputs_to(view.outputs, columns);
+  batch.outputs = outputs;
   if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
-      !ragged.put(view.types, view.fields, result.get())) {
+      !ragged.put(view.types, view.fields, arrays.result.get())) {
     return nullptr;
   }
   share.keep();
-  return result.release();
+  return arrays.result.release();
 } catch (...) {
   set_current_error();
   return nullptr;
@@ -229,12 +205,11 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
   if (!not_made.is_valid()) throw nb::python_error();
   const RaggedOutput ragged(types, n, columns, times_of(self.outputs, time));
   std::vector<std::int64_t> found(static_cast<std::size_t>(n));
-  Arrays arrays(self.outputs);
-  arrays.point(columns);
+  const std::vector<Output> outputs = outputs_to(self.outputs, columns);
   ViewBatch batch;
   batch.rows = static_cast<std::size_t>(n);
   batch.time = time;
-  batch.outputs = arrays.outputs;
+  batch.outputs = outputs;
   batch.ids = found.data();
   const auto data = [](const nb::object& array) {
     return PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
