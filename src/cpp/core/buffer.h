@@ -44,12 +44,12 @@ class Draw {
   explicit Draw(std::size_t rows) : rows_(rows) {
     if (rows > kInline) more_.resize(rows);
   }
+  static constexpr std::size_t kInline = 256;  // small batches stay on the stack
 
  private:
   friend class Buffer;
   std::span<Pick> picks() { return {more_.empty() ? few_ : more_.data(), rows_}; }
 
-  static constexpr std::size_t kInline = 256;  // picks of small batches stay on the stack
   std::size_t rows_;
   bool begun_ = false;
   std::uint64_t turn_ = 0;  // the draw this would be, unless another one comes before

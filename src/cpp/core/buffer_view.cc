@@ -46,7 +46,7 @@ void Buffer::make_some(const View& view, std::span<const Pick> picks, const View
                        Window& window) const {
   if (view.plain()) {
     view.make_plain(picks, batch, at, window, failed);
-    for (std::size_t i = 0; i < picks.size(); ++i) {
+    for (std::size_t i = 0; i < picks.size() && ring_.priorities; ++i) {
       if (!same_mass(picks[i])) failed[i] = 1;
     }
     return;
@@ -87,7 +87,9 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
       }
     }
   }
-  std::vector<std::uint8_t> failed(picks.size(), 0);
+  std::uint8_t few[Draw::kInline];
+  std::vector<std::uint8_t> more(picks.size() > Draw::kInline ? picks.size() : 0);
+  const std::span<std::uint8_t> failed(more.empty() ? few : more.data(), picks.size());
   const bool shared_out = view.item_bytes(batch) * picks.size() >= kParallelBytes;
   const std::size_t together = view.together(batch, shared_out);
   // The starts of one run come into the cache while the run before is made.
@@ -118,8 +120,9 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
     });
     if (scarce.load(std::memory_order_relaxed)) throw std::bad_alloc();
   }
-  for (std::size_t i = 0; i < picks.size(); ++i) {
-    if (failed[i] != 0) make_one(view, random, picks[i], batch, i, salt, spare);
+  for (auto at = failed.begin(); (at = std::find(at, failed.end(), 1)) != failed.end(); ++at) {
+    const auto i = static_cast<std::size_t>(at - failed.begin());
+    make_one(view, random, picks[i], batch, i, salt, spare);
   }
 }
 

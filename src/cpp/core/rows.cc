@@ -101,15 +101,15 @@ void Rows::unpack_piece(std::size_t column, std::size_t slot, Pieces& pieces,
   }
 }
 
-void Rows::gather_arena(const std::uint64_t* slots, std::size_t n, std::size_t column,
-                        std::byte* to, std::size_t at, std::size_t step) const {
-  for (std::size_t i = 0; i < n; ++i) os::prefetch_read(cell(column, slots[i]));
-  for (std::size_t i = 0; i < n; ++i) {
+void Rows::gather_arena(const Lines& rows, std::size_t column, std::byte* to, std::size_t at,
+                        std::size_t step) const {
+  for (std::size_t i = 0; i < rows.n_; ++i) os::prefetch_read(cell(column, slot_of(rows, i)));
+  for (std::size_t i = 0; i < rows.n_; ++i) {
     if (places_[column].variable()) {
-      unpack_piece(column, slots[i], *reinterpret_cast<Pieces*>(to), at + i);
+      unpack_piece(column, slot_of(rows, i), *reinterpret_cast<Pieces*>(to), at + i);
     } else {
       const std::size_t unit = step != 0 ? step : places_[column].bytes;
-      unpack_cell(column, slots[i], to + (at + i) * unit);
+      unpack_cell(column, slot_of(rows, i), to + (at + i) * unit);
     }
   }
 }

@@ -61,6 +61,11 @@ T load_shared(const std::byte* from) {
   return value;
 }
 
+// A row word by its address.
+inline std::uint64_t word_at(const std::byte* at, std::memory_order order) {
+  return reinterpret_cast<const std::atomic<std::uint64_t>*>(at)->load(order);
+}
+
 // The same for bytes that become zero.
 inline void clear_shared(void* to, std::size_t n) {
 #if defined(__SANITIZE_THREAD__)
@@ -89,8 +94,9 @@ struct ArenaRoom {
 template <std::size_t kBytes>
 void copy_cells(std::byte* to, std::size_t step, const std::byte* const* from, std::size_t offset,
                 std::size_t n, std::size_t bytes) {
-  for (std::size_t i = 0; i < n; ++i) {
-    copy_shared(to + i * step, from[i] + offset, kBytes != 0 ? kBytes : bytes);
+  REPLAY_UNROLL
+  for (std::size_t i = 0; i < n; ++i, to += step) {
+    copy_shared(to, from[i] + offset, kBytes != 0 ? kBytes : bytes);
   }
 }
 
@@ -127,6 +133,19 @@ class Rows {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(words_ + slot * word_stride_);
   }
 
+  // A row's record. It begins with the row's word and, where there are links, the link, unless
+  // words lie apart from records.
+  const std::byte* record(std::size_t slot) const { return records_ + slot * stride_; }
+  std::size_t slot_of(const std::byte* record) const {
+    return static_cast<std::size_t>(record - records_) / stride_;
+  }
+  std::size_t record_stride() const { return stride_; }
+  bool words_in_records() const { return words_ == records_; }
+  // REQUIRES: a column that has no array of its own.
+  std::size_t offset_in_record(std::size_t column) const {
+    return places_[column].base - static_cast<std::size_t>(records_ - base_);
+  }
+
   // Where the value is, or its Cell.
   std::byte* cell(std::size_t column, std::size_t slot) const {
     return base_ + places_[column].base + slot * places_[column].stride;
@@ -146,12 +165,15 @@ class Rows {
   std::pair<std::uint32_t, std::uint32_t> extent(std::size_t slot) const;
 
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot) const {
-    const std::byte* record = records_ + slot * stride_;
+    prefetch_record(record(slot));
+    if (apart_) prefetch_apart(slot);
+  }
+  // What the record has of a row.
+  REPLAY_ALWAYS_INLINE void prefetch_record(const std::byte* record) const {
     os::prefetch_read(record);
     for (std::size_t at = 2 * kLine; at < stride_; at += kLine)
       os::prefetch_read(record + at - kLine);
     if (stride_ > kLine) os::prefetch_read(record + stride_ - 1);
-    if (apart_) prefetch_apart(slot);
   }
 
   // What rows say of themselves, for loops: a copy that nothing written can change.
@@ -162,8 +184,7 @@ class Rows {
     std::size_t link_stride;
 
     std::uint64_t word(std::size_t slot, std::memory_order order) const {
-      return reinterpret_cast<const std::atomic<std::uint64_t>*>(words + slot * word_stride)
-          ->load(order);
+      return word_at(words + slot * word_stride, order);
     }
     Link link(std::size_t slot) const {
       Link link;
@@ -231,46 +252,64 @@ class Rows {
     return word(slot).load(std::memory_order_relaxed) == expected;
   }
 
-  // Copies the rows at `slots` to places [at, at + n) of the output columns, column by column,
-  // without looking at their words: the caller checks them before and after.
+  // Rows whose cells are copied column by column, and where they lie for columns of one stride:
+  // most columns share the record's.
   static constexpr std::size_t kGather = 64;
+  class Lines {
+   public:
+    // By their slots or by their records, which must outlive it. REQUIRES: n <= kGather.
+    Lines(const std::uint64_t* slots, std::size_t n) : slots_(slots), n_(n) {}
+    Lines(const std::byte* const* records, std::size_t n) : records_(records), n_(n) {}
+
+   private:
+    friend class Rows;
+    const std::uint64_t* slots_ = nullptr;
+    const std::byte* const* records_ = nullptr;
+    std::size_t n_;
+    std::size_t stride_ = 0;
+    const std::byte* from_[kGather];
+  };
+
+  // Copies cells of rows to places of an array from `at` on, `step` bytes apart (0: bytes(column)),
+  // or of a Pieces, without looking at the rows' words: the caller checks them before and after.
+  void gather(Lines& rows, std::size_t column, std::byte* array, std::size_t at,
+              std::size_t step = 0) const {
+    const ColumnPlace& place = places_[column];
+    const std::size_t n = rows.n_;
+    if (place.in_arena) [[unlikely]]
+      return gather_arena(rows, column, array, at, step);
+    std::size_t offset = place.base;
+    const std::byte* const* from = rows.from_;
+    if (rows.records_ != nullptr && !place.own_array) {
+      from = rows.records_;
+      offset = offset_in_record(column);
+    } else if (rows.stride_ != place.stride) {
+      find(rows, place.stride);
+    }
+    const std::size_t unit = step != 0 ? step : place.bytes;
+    std::byte* const to = array + at * unit;
+    switch (place.bytes) {
+      case 1:
+        return copy_cells<1>(to, unit, from, offset, n, 1);
+      case 4:
+        return copy_cells<4>(to, unit, from, offset, n, 4);
+      case 8:
+        return copy_cells<8>(to, unit, from, offset, n, 8);
+      case 16:
+        return copy_cells<16>(to, unit, from, offset, n, 16);
+      case 32:
+        return copy_cells<32>(to, unit, from, offset, n, 32);
+      default:
+        return copy_cells<0>(to, unit, from, offset, n, place.bytes);
+    }
+  }
+
+  // The same for all columns that are not null.
   void gather(const std::uint64_t* slots, std::size_t n, std::byte* const* columns, std::size_t at,
               std::size_t step) const {
-    const std::byte* from[kGather];
-    std::size_t stride = 0;  // of what `from` points at: most columns share the record's
+    Lines rows(slots, n);
     for (std::size_t c = 0; c < columns_; ++c) {
-      if (columns[c] == nullptr) continue;
-      const ColumnPlace& place = places_[c];
-      if (place.in_arena) [[unlikely]] {
-        gather_arena(slots, n, c, columns[c], at, step);
-        continue;
-      }
-      if (stride != place.stride) {
-        stride = place.stride;
-        for (std::size_t i = 0; i < n; ++i) from[i] = base_ + slots[i] * stride;
-      }
-      const std::size_t unit = step != 0 ? step : place.bytes;
-      std::byte* to = columns[c] + at * unit;
-      switch (place.bytes) {
-        case 1:
-          copy_cells<1>(to, unit, from, place.base, n, 1);
-          break;
-        case 4:
-          copy_cells<4>(to, unit, from, place.base, n, 4);
-          break;
-        case 8:
-          copy_cells<8>(to, unit, from, place.base, n, 8);
-          break;
-        case 16:
-          copy_cells<16>(to, unit, from, place.base, n, 16);
-          break;
-        case 32:
-          copy_cells<32>(to, unit, from, place.base, n, 32);
-          break;
-        default:
-          copy_cells<0>(to, unit, from, place.base, n, place.bytes);
-          break;
-      }
+      if (columns[c] != nullptr) gather(rows, c, columns[c], at, step);
     }
   }
 
@@ -342,8 +381,18 @@ class Rows {
                     const ArenaRoom& room) const;
   void unpack_cell(std::size_t column, std::size_t slot, std::byte* to) const;
   void unpack_piece(std::size_t column, std::size_t slot, Pieces& pieces, std::size_t at) const;
-  void gather_arena(const std::uint64_t* slots, std::size_t n, std::size_t column, std::byte* to,
-                    std::size_t at, std::size_t step) const;
+  void gather_arena(const Lines& rows, std::size_t column, std::byte* to, std::size_t at,
+                    std::size_t step) const;
+  std::size_t slot_of(const Lines& rows, std::size_t i) const {
+    return rows.slots_ != nullptr ? rows.slots_[i] : slot_of(rows.records_[i]);
+  }
+  void find(Lines& rows, std::size_t stride) const {
+    rows.stride_ = stride;
+    const std::byte* const base = base_;
+    for (std::size_t i = 0, n = rows.n_; i < n; ++i) {
+      rows.from_[i] = base + slot_of(rows, i) * stride;
+    }
+  }
 
   REPLAY_ALWAYS_INLINE void prefetch_apart(std::size_t slot) const {
     os::prefetch_read(&word(slot));

@@ -18,6 +18,8 @@ constexpr std::size_t kFetched = 2048;
 constexpr std::size_t kUnknown = 256;  // where an item is as long as its episode
 // Rows that are looked for at once.
 constexpr std::size_t kAtOnce = 128;
+// Transitions of more steps than this are not made together.
+constexpr std::size_t kFewSteps = 64;
 
 [[noreturn]] void invalid(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
@@ -27,6 +29,11 @@ void check_range(const char* name, std::uint64_t value, std::uint64_t least, std
   if (value >= least && value <= most) return;
   invalid(std::string(name) + " must be between " + std::to_string(least) + " and " +
           std::to_string(most) + ", not " + std::to_string(value));
+}
+
+bool in_record(const Rows& rows, int column) {
+  const auto c = static_cast<std::size_t>(column);
+  return c >= rows.columns() || !rows.place(c).own_array;
 }
 
 template <class T>
@@ -46,10 +53,13 @@ View::View(const Ring& ring, const ViewSpec& spec)
                                              : spec.length == 0 ? kUnknown
                                                                 : spec.length)),
       numbered_(ring.layout().has_steps() && spec.stack > 1),
-      plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone) {
+      plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone &&
+             longest_ <= kFewSteps && ring.rows.words_in_records() &&
+             (spec.reward < 0 || in_record(ring.rows, spec.reward))) {
   const int columns = static_cast<int>(ring.layout().schema.size());
   for (std::uint32_t k = 0; k <= std::min(spec.steps, kMostSteps); ++k) {
     discounts_.push_back(static_cast<float>(std::pow(spec.gamma, static_cast<double>(k))));
+    factors_.push_back(k == 0 ? 1 : factors_.back() * spec.gamma);
   }
   check_range("stack", spec.stack, 1, 1024);
   check_range("steps", spec.steps, 1, kMostSteps);
@@ -66,6 +76,8 @@ View::View(const Ring& ring, const ViewSpec& spec)
     if (ring.rows.place(static_cast<std::size_t>(spec.reward)).in_arena) {
       invalid("a view adds up rewards as they are stored: not compressed");
     }
+    const auto column = static_cast<std::size_t>(spec.reward);
+    returns_ = ring.rows.bytes(column) / ring.rows.place(column).width;
   }
   const bool steps = ring.layout().has_steps();
   if (!steps && (spec.sequence || spec.stack > 1 || spec.goal != GoalStrategy::kNone)) {
@@ -85,12 +97,9 @@ bool View::ended(const Place& row, bool& terminated) const {
     terminated = row.has(row_flag::kTerminated);
     return row.has(row_flag::kEnded);
   }
-  const auto flag = [&](int column) {
-    return column >= 0 && load_shared<std::uint8_t>(
-                              ring_.rows.cell(static_cast<std::size_t>(column), row.slot)) != 0;
-  };
-  terminated = flag(spec_.terminated);
-  return terminated || flag(spec_.truncated);
+  const std::byte* const record = ring_.rows.record(row.slot);
+  terminated = terminates(record);
+  return ends_episode(record);
 }
 
 bool View::resolve(const Place& start, std::size_t time, Random random, Window& window) const {
@@ -428,16 +437,26 @@ void View::copy_numbers(const Output& output, const Window& window, std::size_t 
   }
 }
 
+void View::copy_returns(const Output& output, const Window& window, std::size_t at) const {
+  const auto column = static_cast<std::size_t>(output.column);
+  const std::size_t bytes = ring_.rows.bytes(column);
+  with_reward_type([&]<class T>(T) {
+    std::byte* to = output.to + at * bytes;
+    for (const Window::Item& item : window.items) {
+      for (std::size_t e = 0; e < bytes; e += sizeof(T), to += sizeof(T)) {
+        copy_return<T>(item.count, to, [&](std::size_t t) {
+          return ring_.rows.cell(column, window.rows[item.start + t].slot) + e;
+        });
+      }
+    }
+  });
+}
+
 void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
   const Output* listed = nullptr;  // what window.slots is of
   for (const Output& output : batch.outputs) {
     if (output.role == Role::kReturn) {
-      copy_returns(
-          output, window.items.size(), at,
-          [&](std::size_t i) { return std::size_t{window.items[i].count}; },
-          [&](std::size_t i, std::size_t t) {
-            return window.rows[window.items[i].start + t].slot;
-          });
+      copy_returns(output, window, at);
     } else if (output.column < 0) {
       copy_numbers(output, window, batch.time, at);
     } else {
@@ -463,6 +482,7 @@ std::size_t View::together(const ViewBatch& batch, bool shared_out) const {
   constexpr std::size_t kTask = 64 * 1024;     // bytes of a batch that one thread takes at a time
   constexpr std::size_t kCached = 256 * 1024;  // of rows that are still there when they are copied
   constexpr std::size_t kPlaces = 64 * 1024;   // rows of a window
+  if (plain_ && !shared_out) return batch.rows;
   const std::size_t rows = spec_.sequence ? batch.time + 1 : longest_ + spec_.stack;
   const std::size_t most = std::max<std::size_t>(1, std::min(kRun, kPlaces / rows));
   const std::size_t fitting = shared_out ? kTask / std::max<std::size_t>(1, item_bytes(batch))

@@ -112,6 +112,12 @@ struct Window {
     std::uint32_t others_end = 0;
     std::uint32_t goal = 0;  // among `others`
   };
+  // One row of each of many transitions.
+  static constexpr std::size_t kLevel = Rows::kGather;
+  struct Level {
+    const std::byte* records[kLevel];
+    std::uint64_t words[kLevel];
+  };
 
   void clear() {
     items.clear();
@@ -127,6 +133,8 @@ struct Window {
   std::vector<std::int64_t> times;     // for each step of a sequence its row, -1: none
   std::vector<Place> others;           // rows on the way to a goal
   std::vector<std::int64_t> slots;     // of the cells that an array is made of
+  std::vector<Level> levels;           // of transitions that are made together
+  std::vector<double> totals;          // of their rewards
 };
 
 class View {
@@ -150,10 +158,11 @@ class View {
   // acquire fence.
   bool whole(const Window& window, const Window::Item& item) const;
 
-  // The same for many at once, where nothing but rows from the start on is needed: transitions
+  // The same for many at once, where nothing but few rows from the start on is needed: transitions
   // without stacks and goals. `failed` gets 1 for what could not be made or was not whole.
   bool plain() const { return plain_; }
-  static constexpr std::size_t kRun = Streams::kMostApart;  // picks at the most
+  // Otherwise so many are made together, at the most.
+  static constexpr std::size_t kRun = Streams::kMostApart;
   void make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::size_t at,
                   Window& window, std::uint8_t* failed) const;
 
@@ -187,6 +196,16 @@ class View {
 
  private:
   bool ended(const Place& row, bool& terminated) const;
+  // The same of a transition, by its record.
+  bool terminates(const std::byte* record) const { return flag(spec_.terminated, record); }
+  bool ends_episode(const std::byte* record) const {
+    return terminates(record) || flag(spec_.truncated, record);
+  }
+  bool flag(int column, const std::byte* record) const {
+    if (column < 0) return false;
+    const std::size_t offset = ring_.rows.offset_in_record(static_cast<std::size_t>(column));
+    return load_shared<std::uint8_t>(record + offset) != 0;
+  }
   bool find_rows(const Place& start, std::size_t time, Random random, Window& window,
                  Window::Item& item) const;
   bool find_transition(const Place& start, Window& window, Window::Item& item) const;
@@ -206,47 +225,43 @@ class View {
   void list_slots(const Output& output, std::size_t time, Window& window) const;
   static void list_steps(std::size_t time, Window& window, const Window::Item& item);
   void list_frames(bool stacked, std::int64_t row, Window& window, const Window::Item& item) const;
-  // The discounted sums of n items: of count(i) rewards, slot(i, t) being that of step t.
-  template <class Count, class Slot>
-  void copy_returns(const Output& output, std::size_t n, std::size_t at, const Count& count,
-                    const Slot& slot) const {
-    const auto column = static_cast<std::size_t>(output.column);
-    const std::size_t bytes = ring_.rows.bytes(column);
-    const std::byte* const rewards = ring_.rows.cell(column, 0);
-    const std::size_t stride = ring_.rows.place(column).stride;
-    const double gamma = spec_.gamma;
-    const auto sum = [&]<class T>(T) {
-      std::byte* to = output.to + at * bytes;
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::size_t k = count(i);
-        for (std::size_t e = 0; e < bytes; e += sizeof(T), to += sizeof(T)) {
-          double total = 0;
-          double factor = 1;
-          for (std::size_t t = 0; t < k; ++t, factor *= gamma) {
-            const auto reward = load_shared<T>(rewards + slot(i, t) * stride + e);
-            total += factor * static_cast<double>(reward);
-          }
-          const auto result = static_cast<T>(total);
-          std::memcpy(to, &result, sizeof(T));
-        }
-      }
-    };
-    if (ring_.layout().schema[column].dtype == DType::kFloat64) {
-      sum(double{});
-    } else {
-      sum(float{});
+  // The discounted sum of `count` rewards, of which cell(t) is that of step t, as its type.
+  template <class T, class CellOf>
+  void copy_return(std::size_t count, std::byte* to, const CellOf& cell) const {
+    double total = 0;
+    for (std::size_t t = 0; t < count; ++t) {
+      total += factors_[t] * static_cast<double>(load_shared<T>(cell(t)));
     }
+    const auto result = static_cast<T>(total);
+    std::memcpy(to, &result, sizeof(T));
   }
+  // Calls f with a number of the reward's type.
+  template <class F>
+  void with_reward_type(const F& f) const {
+    const auto column = static_cast<std::size_t>(spec_.reward);
+    ring_.layout().schema[column].dtype == DType::kFloat64 ? f(double{}) : f(float{});
+  }
+  void copy_returns(const Output& output, const Window& window, std::size_t at) const;
   void copy_numbers(const Output& output, const Window& window, std::size_t time,
                     std::size_t at) const;
   std::size_t cells(const Output& output, std::size_t time) const;
+
+  // In view_plain.cc.
   struct Run;
-  void begin(Run& run, std::span<const Pick> picks) const;
-  bool cross(Run& run, std::size_t t, std::size_t i) const;
-  void leap(Run& run) const;
+  void begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) const;
+  void put(Run& run, std::size_t t, std::size_t i, const Place& row) const;
+  Place place_of(const Run& run, std::size_t t, std::size_t i) const;
+  void turn(Run& run, std::size_t t, std::size_t i) const;
   template <bool steps>
-  void advance(Run& run) const;
-  void copy_plain(const Run& run, const ViewBatch& batch, std::size_t at) const;
+  void look(Run& run) const;
+  template <bool steps>
+  void look_at_last(Run& run) const;
+  void advance(Run& run, const ViewBatch& batch) const;
+  template <class T>
+  void add_rewards(const Run& run, std::size_t t) const;
+  template <class T>
+  void copy_returns(const Run& run, const Output& output) const;
+  void finish(const Run& run, const ViewBatch& batch) const;
   void check(const Run& run, std::uint8_t* failed) const;
 
   const Ring& ring_;
@@ -257,7 +272,9 @@ class View {
   std::size_t after_;
   bool numbered_;  // the numbers of rows in their episodes are needed
   bool plain_;
+  std::size_t returns_ = 0;       // numbers in a reward
   std::vector<float> discounts_;  // gamma^k for k up to `steps`
+  std::vector<double> factors_;   // the same one after the other, for sums
 };
 
 }  // namespace replay_buffer

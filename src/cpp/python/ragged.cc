@@ -87,11 +87,12 @@ bool RaggedInput::read(PyObject* values, PyObject* offsets, const ColumnType& ty
 }
 
 RaggedOutput::RaggedOutput(const std::vector<ColumnType>& types, npy_intp n, std::byte** columns,
-                           std::vector<npy_intp> times)
-    : n_(n), times_(std::move(times)) {
+                           std::span<const npy_intp> times)
+    : n_(n) {
   const bool some = std::any_of(types.begin(), types.end(),
                                 [](const ColumnType& type) { return type.item != 0; });
   if (!some) return;
+  times_.assign(times.begin(), times.end());
   times_.resize(types.size(), 0);
   pieces_.resize(types.size());
   for (std::size_t c = 0; c < types.size(); ++c) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/pieces.h"
@@ -35,7 +36,7 @@ class RaggedOutput {
   // of a column, one for each step, `times` says how many; 0, or none said: one, and no dimension
   // for it.
   RaggedOutput(const std::vector<ColumnType>& types, npy_intp n, std::byte** columns,
-               std::vector<npy_intp> times = {});
+               std::span<const npy_intp> times = {});
 
   // Puts what was read into the batch: values and offsets, or padded with a mask. False with an
   // exception set.

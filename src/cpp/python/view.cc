@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,7 @@ struct ViewHandle {
   std::vector<ColumnType> types;
   std::vector<Field> fields;
   std::size_t time = 0;
+  std::vector<npy_intp> times;                  // of the outputs, in a batch of that time
   mutable std::atomic<std::uint64_t> calls{0};  // of make()
 
   const Handle& handle() const { return handle_of(owner.ptr()); }
@@ -117,17 +119,25 @@ void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
   }
   self.fields = make_fields(schema);
   self.time = time;
+  self.times = times_of(self.outputs, time);
   self.view = std::move(view);
   self.buffer = handle.buffer;
   self.owner = std::move(owner);
 }
 
 // What the outputs of a view are, and the arrays they go to.
-std::vector<Output> outputs_to(const std::vector<Output>& described, std::byte* const* columns) {
-  std::vector<Output> outputs = described;
-  for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].to = columns[i];
-  return outputs;
-}
+struct Outputs {
+  Outputs(const std::vector<Output>& described, std::byte* const* columns) : n(described.size()) {
+    for (std::size_t i = 0; i < n; ++i) {
+      all[i] = described[i];
+      all[i].to = columns[i];
+    }
+  }
+  operator std::span<const Output>() const { return {all, n}; }
+
+  std::size_t n;
+  Output all[kMaxOutputs];
+};
 
 bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
             const ViewBatch& batch, float beta, bool long_draw) try {
@@ -170,8 +180,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   batch.time = view.time;
   batch.ids = arrays.ids;
   batch.weights = arrays.weights;
-  const RaggedOutput ragged(view.types, n, columns, times_of(view.outputs, batch.time));
-  const std::vector<Output> outputs = outputs_to(view.outputs, columns);
+  const RaggedOutput ragged(view.types, n, columns, view.times);
+  const Outputs outputs(view.outputs, columns);
   batch.outputs = outputs;
   if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
       !ragged.put(view.types, view.fields, arrays.result.get())) {
@@ -205,7 +215,7 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time)
   if (!not_made.is_valid()) throw nb::python_error();
   const RaggedOutput ragged(types, n, columns, times_of(self.outputs, time));
   std::vector<std::int64_t> found(static_cast<std::size_t>(n));
-  const std::vector<Output> outputs = outputs_to(self.outputs, columns);
+  const Outputs outputs(self.outputs, columns);
   ViewBatch batch;
   batch.rows = static_cast<std::size_t>(n);
   batch.time = time;
