@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "os/crash_point.h"
 #include "replay_buffer/error.h"
@@ -48,8 +49,8 @@ float Priorities::alpha() const {
 }
 
 float Priorities::raw_of(std::int64_t id) const {
-  if (never_given(id)) return std::numeric_limits<float>::quiet_NaN();
   const auto [slot, lap] = where(id);
+  if (never_given(id, {slot, lap})) return std::numeric_limits<float>::quiet_NaN();
   const PriorityWord word = of(slot);
   return word.lap == lap ? word.raw : std::numeric_limits<float>::quiet_NaN();
 }
@@ -130,9 +131,9 @@ bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next
   return true;
 }
 
-bool Priorities::never_given(std::int64_t id) const {
+bool Priorities::never_given(std::int64_t id, const Where& row) const {
   if (id < 0) return true;
-  const auto [slot, lap] = where(id);
+  const auto [slot, lap] = row;
   const std::uint32_t held = of(slot).lap;
   if (held == lap && held != kGone) return false;
   const std::uint64_t block = slot / block_rows_;
@@ -141,16 +142,18 @@ bool Priorities::never_given(std::int64_t id) const {
   if (held != kGone && held != 0) return lap > held;
   // Cleared, or just written and not yet weighed, or never weighed: the row itself and its block
   // tell.
-  const auto& row =
+  const auto& word =
       *reinterpret_cast<const std::atomic<std::uint64_t>*>(row_words_ + slot * row_word_stride_);
-  if (row_id(row.load(std::memory_order_acquire)) == static_cast<std::uint64_t>(id)) return false;
+  if (row_id(word.load(std::memory_order_acquire)) == static_cast<std::uint64_t>(id)) return false;
   const std::uint32_t at =
       BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).lap;
   const Fill fill = Fill::unpack(fills_[block].load(std::memory_order_acquire));
   return lap > at || (lap == at && slot % block_rows_ >= fill.written_in(at));
 }
 
-void Priorities::check(std::span<const std::int64_t> ids, std::span<const float> raws) const {
+// Finds the rows of an update.
+void Priorities::check(std::span<const std::int64_t> ids, std::span<const float> raws,
+                       Where* rows) const {
   if (ids.size() != raws.size()) {
     invalid("update_priorities got " + std::to_string(ids.size()) + " ids and " +
             std::to_string(raws.size()) + " priorities");
@@ -160,35 +163,34 @@ void Priorities::check(std::span<const std::int64_t> ids, std::span<const float>
       invalid("priority " + std::to_string(i) + " is " + std::to_string(raws[i]) +
               "; priorities must be finite and >= 0; nothing was changed");
     }
-    if (ids[i] >= 0) {
-      const std::uint64_t slot = where(ids[i]).slot;
-      os::prefetch_write(words_ + slot);
-      tree_.prefetch(slot);
-    }
+    rows[i] = where(ids[i]);
+    os::prefetch_write(words_ + rows[i].slot);
+    tree_.prefetch(rows[i].slot);
   }
-  for (std::int64_t id : ids) {
-    if (never_given(id)) {
-      invalid("id " + std::to_string(id) + " was never given to a row; nothing was changed");
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (never_given(ids[i], rows[i])) {
+      invalid("id " + std::to_string(ids[i]) + " was never given to a row; nothing was changed");
     }
   }
 }
 
 UpdateResult Priorities::update(std::span<const std::int64_t> ids,
                                 std::span<const float> raws) const {
-  check(ids, raws);
+  Where few[kChunk];
+  std::vector<Where> more(ids.size() > kChunk ? ids.size() : 0);
+  Where* const rows = more.empty() ? few : more.data();
+  check(ids, raws, rows);
   UpdateResult result;
   for (std::size_t from = 0; from < ids.size(); from += kChunk) {
     const std::size_t n = ids.size() - from < kChunk ? ids.size() - from : kChunk;
     std::uint64_t changed[kChunk];
     std::size_t count = 0;
     for (std::size_t i = from; i < from + n; ++i) {
-      const Where row = where(ids[i]);
-      const std::uint64_t slot = row.slot;
-      const auto lap = static_cast<std::uint32_t>(row.lap);
-      if (!exchange(slot, lap, {raws[i], lap})) continue;
+      const auto lap = static_cast<std::uint32_t>(rows[i].lap);
+      if (!exchange(rows[i].slot, lap, {raws[i], lap})) continue;
       REPLAY_CRASH_POINT("update.word");
       raise_max(raws[i]);
-      changed[count++] = slot;
+      changed[count++] = rows[i].slot;
     }
     REPLAY_CRASH_POINT("update.words");
     refresh_leaves({changed, count});
@@ -198,7 +200,9 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
     result.stale += n - count;
   }
   counters_.updates_applied.fetch_add(result.applied, std::memory_order_relaxed);
-  counters_.updates_stale.fetch_add(result.stale, std::memory_order_relaxed);
+  if (result.stale > 0) {
+    counters_.updates_stale.fetch_add(result.stale, std::memory_order_relaxed);
+  }
   return result;
 }
 

@@ -93,9 +93,9 @@ class Priorities {
   void refresh_leaf(std::size_t slot) const;
   void refresh_leaves(std::span<const std::uint64_t> slots) const;
   void raise_max(float raw) const;
-  void check(std::span<const std::int64_t> ids, std::span<const float> raws) const;
+  void check(std::span<const std::int64_t> ids, std::span<const float> raws, Where* rows) const;
   bool exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const;
-  bool never_given(std::int64_t id) const;
+  bool never_given(std::int64_t id, const Where& row) const;
 
   Counters& counters_;
   std::atomic<std::uint64_t>* words_;

@@ -14,16 +14,18 @@ float least_positive(float a, float b) {
   return b > 0 && b < a ? b : a;
 }
 
+std::uint64_t next_version(std::uint64_t seen, float value) {
+  return (((seen >> 32) + 1) << 32) | std::bit_cast<std::uint32_t>(value);
+}
+
 // Recomputes a node until the result is its own: `compute` reads the children after the version.
 // Acquire, here and when the exchange fails: what the refresh that made this version had seen is
 // seen here too.
 template <class Compute>
 void renew(std::atomic<std::uint64_t>& word, Compute&& compute) {
   std::uint64_t seen = word.load(std::memory_order_acquire);
-  for (;;) {
-    const std::uint64_t version = (seen >> 32) + 1;
-    const std::uint64_t next = (version << 32) | std::bit_cast<std::uint32_t>(compute());
-    if (word.compare_exchange_weak(seen, next, std::memory_order_acq_rel)) return;
+  while (
+      !word.compare_exchange_weak(seen, next_version(seen, compute()), std::memory_order_acq_rel)) {
   }
 }
 
@@ -85,15 +87,45 @@ void Tree::refresh_range(std::size_t first, std::size_t count) const {
   }
 }
 
+// The same for nodes of one level, no more than kTogether: all are read before any is written. An
+// exchange waits for everything before it, and everything after it waits for the exchange; so the
+// sums are computed side by side, and not each between two exchanges.
+void Tree::refresh_nodes(std::size_t at, const std::uint64_t* nodes, std::size_t n) const {
+  Word* const words = level(sums_, at);
+  std::uint64_t seen[kTogether];
+  std::uint64_t next[kTogether];
+  for (std::size_t i = 0; i < n; ++i) {
+    seen[i] = words[nodes[i]].load(std::memory_order_acquire);
+    next[i] = next_version(seen[i], sum_below(at, nodes[i]));
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    REPLAY_CRASH_POINT("tree.node");
+    Word& word = words[nodes[i]];
+    if (!word.compare_exchange_strong(seen[i], next[i], std::memory_order_acq_rel)) [[unlikely]]
+      renew(word, [&] { return sum_below(at, nodes[i]); });
+    if (lows_ != nullptr)
+      renew(level(lows_, at)[nodes[i]], [&] { return low_below(at, nodes[i]); });
+  }
+}
+
 void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
-  constexpr std::size_t kMarked = 4096;  // levels this small share ancestors: refresh each once
+  constexpr std::size_t kMarked = 512;  // levels this small share ancestors: refresh each once
   constexpr std::size_t kBits = 64;
   std::uint64_t marks[2][kMarked / kBits];  // of a level and of the one above it, in turns
   bool marked = false;
+  std::uint64_t nodes[kTogether];
   for (std::size_t at = 1; at < shape_.levels(); ++at) {
+    std::size_t n = 0;
+    const auto refresh = [&](std::size_t node) {
+      nodes[n++] = node;
+      if (n < kTogether) return;
+      refresh_nodes(at, nodes, n);
+      n = 0;
+    };
     const unsigned shift = static_cast<unsigned>(at) * kFanoutBits;
     if (shape_.size(at) > kMarked) {
-      for (std::uint64_t leaf : leaves) refresh_node(at, leaf >> shift);
+      for (std::uint64_t leaf : leaves) refresh(leaf >> shift);
+      refresh_nodes(at, nodes, n);
       continue;
     }
     std::uint64_t* const mine = marks[at % 2];
@@ -111,11 +143,12 @@ void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
     for (std::size_t w = 0; w < groups; ++w) {
       for (std::uint64_t bits = mine[w]; bits != 0; bits &= bits - 1) {
         const std::size_t node = w * kBits + static_cast<std::size_t>(std::countr_zero(bits));
-        refresh_node(at, node);
+        refresh(node);
         const std::size_t parent = node / kFanout;
         above[parent / kBits] |= std::uint64_t{1} << (parent % kBits);
       }
     }
+    refresh_nodes(at, nodes, n);
   }
 }
 

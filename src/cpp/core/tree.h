@@ -90,6 +90,8 @@ class Tree {
     return level == 0 ? count_ : shape_.size(level - 1) / kFanout;
   }
   void refresh_node(std::size_t level, std::size_t node) const;
+  static constexpr std::size_t kTogether = 64;
+  void refresh_nodes(std::size_t level, const std::uint64_t* nodes, std::size_t n) const;
   float sum_below(std::size_t level, std::size_t node) const;
   float low_below(std::size_t level, std::size_t node) const;
 

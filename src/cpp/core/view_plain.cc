@@ -56,16 +56,23 @@ Place View::place_of(const Run& run, std::size_t t, std::size_t i) const {
 }
 
 void View::begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) const {
+  // Copies, because what is written could be these for all the compiler knows.
+  const Rows rows = ring_.rows;
+  const Streams streams = streams_;
   const std::uint64_t oldest = ring_.blocks.oldest_id();
-  const std::uint64_t capacity = ring_.rows.capacity();
-  for (std::size_t i = 0; i < run.n; ++i) {
+  Window::Level& level = run.levels[0];
+  std::int64_t* const ids = batch.ids + run.at;
+  for (std::size_t i = 0; i < picks.size(); ++i) {
     const std::uint64_t slot = picks[i].slot;
-    const std::uint64_t word = word_at(ring_.rows.record(slot), std::memory_order_acquire);
-    const bool start = picks[i].is(word, oldest, capacity) && row_weighed(word);
-    put(run, 0, i, {slot, start ? word : kNoRow});
-    batch.ids[run.at + i] = static_cast<std::int64_t>(row_id(word));
+    const std::byte* const record = rows.record(slot);
+    const std::uint64_t word = word_at(record, std::memory_order_acquire);
+    const bool start = picks[i].is(word, oldest, rows.capacity()) && row_weighed(word);
+    level.records[i] = record;
+    level.words[i] = start ? word : kNoRow;
+    run.ends[i] = rows.record(streams.block_end(slot));
+    run.count[i] = static_cast<std::uint32_t>(longest_);
+    ids[i] = static_cast<std::int64_t>(row_id(word));
   }
-  std::fill_n(run.count, run.n, static_cast<std::uint32_t>(longest_));
 }
 
 // Row `t` of an item may not be the ordinary step it was taken for, or be the last in its block:
