@@ -43,7 +43,7 @@ BufferConfig prioritized(std::uint64_t capacity = 32) {
   config.weights = WeightScale::kGlobalMax;
   return config;
 }
-BufferConfig tall() { return prioritized(300); }  // three levels of inner nodes
+BufferConfig tall() { return prioritized(5000); }  // two levels of inner nodes
 BufferConfig fifo() { return config_of(32, SamplingStrategy::kFifo, 4); }
 BufferConfig steps(BufferConfig config = prioritized()) {
   config.storage = Storage::kSteps;

@@ -41,7 +41,7 @@ inline std::set<std::string>& killed_at() {
 
 // Memory that outlives a child: the rows whose add() returned, and the points it passed.
 struct Witness {
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMost = 16384;
 
   std::atomic<std::size_t> rows;
   std::int64_t ids[kMost];

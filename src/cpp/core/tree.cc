@@ -53,6 +53,30 @@ REPLAY_ALWAYS_INLINE inline std::size_t choose_child(const Child* children, doub
   return child;
 }
 
+// For each target, which rise, the first of n values at which their running sum exceeds it; the
+// target becomes relative to it.
+template <class Value>
+REPLAY_ALWAYS_INLINE inline void place(std::size_t n, const Value& value, std::span<double> targets,
+                                       std::uint64_t* found) {
+  double sum = 0;
+  std::size_t placed = 0;
+  std::uint64_t last = Tree::kNone;
+  for (std::size_t i = 0; i < n && placed < targets.size(); ++i) {
+    const auto own = static_cast<double>(value(i));
+    if (!(own > 0)) continue;
+    last = i;
+    for (; placed < targets.size() && targets[placed] < sum + own; ++placed) {
+      found[placed] = i;
+      targets[placed] -= sum;
+    }
+    sum += own;
+  }
+  for (; placed < targets.size(); ++placed) {  // beyond the end by rounding or a race
+    found[placed] = last;
+    targets[placed] = last == Tree::kNone ? 0 : static_cast<double>(value(last));
+  }
+}
+
 }  // namespace
 
 Tree::Tree(std::atomic<float>* leaves, std::atomic<std::uint64_t>* sums,
@@ -152,16 +176,30 @@ void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
   }
 }
 
+// The sums of 16 nodes of the crown each: what would be the level above it. Returns how many.
+std::size_t Tree::add_up_crown(float* groups) const {
+  const Word* const words = level(sums_, crown());
+  const std::size_t n = shape_.size(crown()) / kFanout;
+  for (std::size_t i = 0; i < n; ++i) groups[i] = sum16(words + i * kFanout);
+  return n;
+}
+
 double Tree::total() const {
-  const std::size_t top = shape_.levels() - 2;  // the root's children
+  float groups[kCrownGroups];
+  const std::size_t n = add_up_crown(groups);
   double sum = 0;
-  for (std::size_t i = 0; i < kFanout; ++i) {
-    sum += static_cast<double>(top == 0 ? value_of(leaves_[i]) : value_of(level(sums_, top)[i]));
-  }
+  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(groups[i]);
   return sum;
 }
 
-float Tree::lowest() const { return value_of(level(lows_, shape_.levels() - 1)[0]); }
+float Tree::lowest() const {
+  const Word* const words = level(lows_, crown());
+  float low = 0;
+  for (std::size_t i = 0; i < shape_.size(crown()); ++i) {
+    low = least_positive(low, value_of(words[i]));
+  }
+  return low;
+}
 
 std::vector<Tree::Stale> Tree::stale(std::size_t most) const {
   std::vector<Stale> found;
@@ -183,30 +221,20 @@ std::vector<Tree::Stale> Tree::stale(std::size_t most) const {
 }
 
 // Places the targets, which rise, in one walk along a level of not many more nodes than there are
-// targets; all levels above it need no visit. Returns that level.
+// targets, or along the groups of the crown; all levels above it need no visit. Returns that level.
 std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
   constexpr std::size_t kNodesForTarget = 4;
-  std::size_t at = shape_.levels() - 1;
-  while (at > 1 && shape_.size(at - 1) <= kNodesForTarget * targets.size()) --at;
-  const Word* words = level(sums_, at);
-  double sum = 0;
-  std::size_t placed = 0;
-  std::uint64_t last = kNone;
-  const std::size_t count = nodes(at);
-  for (std::size_t node = 0; node < count && placed < targets.size(); ++node) {
-    const double value = static_cast<double>(value_of(words[node]));
-    if (!(value > 0)) continue;
-    last = node;
-    for (; placed < targets.size() && targets[placed] < sum + value; ++placed) {
-      found[placed] = node;
-      targets[placed] -= sum;
-    }
-    sum += value;
+  const std::size_t handy = kNodesForTarget * targets.size();
+  if (shape_.size(crown()) > handy) {
+    float groups[kCrownGroups];
+    const std::size_t n = add_up_crown(groups);
+    place(n, [&](std::size_t i) { return groups[i]; }, targets, found);
+    return crown() + 1;
   }
-  for (; placed < targets.size(); ++placed) {  // beyond the end by rounding or a race
-    found[placed] = last;
-    targets[placed] = last == kNone ? 0 : static_cast<double>(value_of(words[last]));
-  }
+  std::size_t at = crown();
+  while (at > 1 && shape_.size(at - 1) <= handy) --at;
+  const Word* const words = level(sums_, at);
+  place(nodes(at), [&](std::size_t i) { return value_of(words[i]); }, targets, found);
   return at;
 }
 

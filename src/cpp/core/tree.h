@@ -49,7 +49,7 @@ class Tree {
   void refresh_many(std::span<const std::uint64_t> leaves) const;
   void refresh_all() const { refresh_range(0, count_); }
 
-  // The sum of all leaves, as of the last refresh of the root's children.
+  // The sum of all leaves, as of the last refresh of the crown: the nodes of the last level.
   double total() const;
   // The least positive leaf; 0 when there is none. REQUIRES: built with lows.
   float lowest() const;
@@ -89,6 +89,9 @@ class Tree {
   std::size_t nodes(std::size_t level) const {
     return level == 0 ? count_ : shape_.size(level - 1) / kFanout;
   }
+  std::size_t crown() const { return shape_.levels() - 1; }
+  static constexpr std::size_t kCrownGroups = TreeShape::kCrown / kFanout;
+  std::size_t add_up_crown(float* groups) const;
   void refresh_node(std::size_t level, std::size_t node) const;
   static constexpr std::size_t kTogether = 64;
   void refresh_nodes(std::size_t level, const std::uint64_t* nodes, std::size_t n) const;

@@ -8,22 +8,24 @@ namespace replay_buffer {
 inline constexpr unsigned kFanoutBits = 4;
 inline constexpr std::size_t kFanout = std::size_t{1} << kFanoutBits;
 
-// Level 0 holds the leaves; the last level holds one node, the root. Every level but the root is
-// padded to whole groups of 16, so that the children of any node are 16 words on two cache lines.
+// Level 0 holds the leaves; each level above has a node for 16 of the one below. The last level is
+// the first that has no more nodes than kCrown: who draws adds them up, so that who writes need not
+// keep one node current that everybody else writes too. Every level is padded to whole groups of
+// 16, so that the children of any node are 16 words on two cache lines.
 class TreeShape {
  public:
-  static constexpr std::size_t kMaxLevels = 12;  // 16^11 leaves and the root
+  static constexpr std::size_t kCrown = 256;
+  static constexpr std::size_t kMaxLevels = 10;  // 16^9 leaves, and the crown over them
 
   explicit TreeShape(std::size_t leaves) {
     std::size_t n = leaves;
     for (;;) {
-      const bool root = levels_ > 0 && n == 1;
-      const std::size_t padded = root ? 1 : (n + kFanout - 1) / kFanout * kFanout;
+      const std::size_t padded = (n + kFanout - 1) / kFanout * kFanout;
       start_[levels_] = nodes_;
       size_[levels_] = padded;
       nodes_ += padded;
       ++levels_;
-      if (root) return;
+      if (levels_ > 1 && padded <= kCrown) return;
       n = padded / kFanout;
     }
   }
