@@ -12,7 +12,8 @@ class PrioritizedSampler final : public Sampler {
   explicit PrioritizedSampler(const Ring& ring) : ring_(ring), tree_(ring.priorities->tree()) {}
 
   Mass draw(Random& random, std::span<Pick> picks) override {
-    const double total = tree_.total();
+    const Tree::Crown crown = tree_.crown();
+    const double total = crown.total;
     if (!(total > 0)) return draw_equal(random, picks);
     constexpr std::size_t kChunk = 256;
     constexpr std::size_t kPart = 32;
@@ -25,7 +26,7 @@ class PrioritizedSampler final : public Sampler {
         targets[i] = (static_cast<double>(from + i) + random.unit()) * width;
       }
       // The rows of one part come into the cache while the leaves of the next are found.
-      const std::size_t level = tree_.walk({targets, n}, leaves);
+      const std::size_t level = tree_.walk(crown, {targets, n}, leaves);
       for (std::size_t at = 0; at < n; at += kPart) {
         const std::size_t end = std::min(n, at + kPart);
         tree_.descend(level, {targets + at, end - at}, leaves + at);

@@ -176,26 +176,22 @@ void Tree::refresh_many(std::span<const std::uint64_t> leaves) const {
   }
 }
 
-// The sums of 16 nodes of the crown each: what would be the level above it. Returns how many.
-std::size_t Tree::add_up_crown(float* groups) const {
-  const Word* const words = level(sums_, crown());
-  const std::size_t n = shape_.size(crown()) / kFanout;
-  for (std::size_t i = 0; i < n; ++i) groups[i] = sum16(words + i * kFanout);
-  return n;
-}
-
-double Tree::total() const {
-  float groups[kCrownGroups];
-  const std::size_t n = add_up_crown(groups);
-  double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(groups[i]);
-  return sum;
+Tree::Crown Tree::crown() const {
+  const Word* const words = level(sums_, last_level());
+  Crown crown;
+  crown.n = shape_.size(last_level()) / kFanout;
+  crown.total = 0;
+  for (std::size_t i = 0; i < crown.n; ++i) {
+    crown.groups[i] = sum16(words + i * kFanout);
+    crown.total += static_cast<double>(crown.groups[i]);
+  }
+  return crown;
 }
 
 float Tree::lowest() const {
-  const Word* const words = level(lows_, crown());
+  const Word* const words = level(lows_, last_level());
   float low = 0;
-  for (std::size_t i = 0; i < shape_.size(crown()); ++i) {
+  for (std::size_t i = 0; i < shape_.size(last_level()); ++i) {
     low = least_positive(low, value_of(words[i]));
   }
   return low;
@@ -222,16 +218,14 @@ std::vector<Tree::Stale> Tree::stale(std::size_t most) const {
 
 // Places the targets, which rise, in one walk along a level of not many more nodes than there are
 // targets, or along the groups of the crown; all levels above it need no visit. Returns that level.
-std::size_t Tree::walk(std::span<double> targets, std::uint64_t* found) const {
+std::size_t Tree::walk(const Crown& crown, std::span<double> targets, std::uint64_t* found) const {
   constexpr std::size_t kNodesForTarget = 4;
   const std::size_t handy = kNodesForTarget * targets.size();
-  if (shape_.size(crown()) > handy) {
-    float groups[kCrownGroups];
-    const std::size_t n = add_up_crown(groups);
-    place(n, [&](std::size_t i) { return groups[i]; }, targets, found);
-    return crown() + 1;
+  std::size_t at = last_level();
+  if (shape_.size(at) > handy) {
+    place(crown.n, [&](std::size_t i) { return crown.groups[i]; }, targets, found);
+    return at + 1;
   }
-  std::size_t at = crown();
   while (at > 1 && shape_.size(at - 1) <= handy) --at;
   const Word* const words = level(sums_, at);
   place(nodes(at), [&](std::size_t i) { return value_of(words[i]); }, targets, found);

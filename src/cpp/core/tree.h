@@ -49,8 +49,15 @@ class Tree {
   void refresh_many(std::span<const std::uint64_t> leaves) const;
   void refresh_all() const { refresh_range(0, count_); }
 
-  // The sum of all leaves, as of the last refresh of the crown: the nodes of the last level.
-  double total() const;
+  // The crown is the last level. Its nodes added up, 16 at a time, are what would be the level
+  // above it; and all of them are the sum of all leaves, as of the last refresh of the crown.
+  struct Crown {
+    std::size_t n;
+    float groups[TreeShape::kCrown / kFanout];
+    double total;
+  };
+  Crown crown() const;
+  double total() const { return crown().total; }
   // The least positive leaf; 0 when there is none. REQUIRES: built with lows.
   float lowest() const;
 
@@ -59,11 +66,11 @@ class Tree {
   // up the targets.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   void find(std::span<double> targets, std::uint64_t* found) const {
-    descend(walk(targets, found), targets, found);
+    descend(walk(crown(), targets, found), targets, found);
   }
   // The same in two steps, of which the second may be done for a part of the targets at a time:
   // nodes of a level, which is returned, and from there down to the leaves.
-  std::size_t walk(std::span<double> targets, std::uint64_t* found) const;
+  std::size_t walk(const Crown& crown, std::span<double> targets, std::uint64_t* found) const;
   void descend(std::size_t level, std::span<double> targets, std::uint64_t* found) const;
 
   // A node that does not hold what its children give.
@@ -89,9 +96,7 @@ class Tree {
   std::size_t nodes(std::size_t level) const {
     return level == 0 ? count_ : shape_.size(level - 1) / kFanout;
   }
-  std::size_t crown() const { return shape_.levels() - 1; }
-  static constexpr std::size_t kCrownGroups = TreeShape::kCrown / kFanout;
-  std::size_t add_up_crown(float* groups) const;
+  std::size_t last_level() const { return shape_.levels() - 1; }
   void refresh_node(std::size_t level, std::size_t node) const;
   static constexpr std::size_t kTogether = 64;
   void refresh_nodes(std::size_t level, const std::uint64_t* nodes, std::size_t n) const;

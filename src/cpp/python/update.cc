@@ -38,11 +38,14 @@ PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t
     float* raws = more.empty() ? few : more.data();
     if (ids != nullptr && magnitudes(args[1], n, raws)) {
       const auto count = static_cast<std::size_t>(n);
-      const std::shared_ptr<Buffer> keep = handle.buffer;
+      const bool long_update = n > kInline;
+      // Without the GIL another thread may close the buffer.
+      const std::shared_ptr<Buffer> keep = long_update ? handle.buffer : nullptr;
+      Buffer& buffer = *handle.buffer;
       UpdateResult result;
       {
-        const MaybeRelease released(n > kInline);
-        result = keep->update({reinterpret_cast<const std::int64_t*>(ids), count}, {raws, count});
+        const MaybeRelease released(long_update);
+        result = buffer.update({reinterpret_cast<const std::int64_t*>(ids), count}, {raws, count});
       }
       return PyLong_FromSize_t(result.applied);
     }
