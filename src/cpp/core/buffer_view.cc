@@ -56,22 +56,25 @@ void Buffer::make_some(const View& view, std::span<const Pick> picks, const View
   for (std::size_t i = 0; i < picks.size(); ++i) slots[i] = picks[i].slot;
   view.fetch({slots, picks.size()});
   window.clear();
+  std::size_t done = 0;  // items that were copied
   for (std::size_t i = 0; i < picks.size(); ++i) {
     if (i + 1 < picks.size()) view.fetch(slots[i + 1]);
     const std::uint64_t word = wanted_word(picks[i], oldest);
     if (word == 0) {
       window.items.emplace_back();
-      continue;
+    } else {
+      // Items have generators of their own, so that a batch is the same however it is shared out.
+      view.resolve({picks[i].slot, word}, batch.time, Random(salt, at + i), window);
+      batch.ids[at + i] = static_cast<std::int64_t>(row_id(word));
     }
-    // Items have generators of their own, so that a batch is the same however it is shared out.
-    view.resolve({picks[i].slot, word}, batch.time, Random(salt, at + i), window);
-    batch.ids[at + i] = static_cast<std::int64_t>(row_id(word));
-  }
-  view.copy(window, batch, at);
-  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  for (std::size_t i = 0; i < picks.size(); ++i) {
-    const Window::Item& item = window.items[i];
-    failed[i] = item.made && view.whole(window, item) && same_mass(picks[i]) ? 0 : 1;
+    if (i + 1 < picks.size() && !view.ample(window)) continue;
+    view.copy(window, batch, at + done);
+    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+    for (const Window::Item& item : window.items) {
+      const bool made = item.made && view.whole(window, item) && same_mass(picks[done]);
+      failed[done++] = made ? 0 : 1;
+    }
+    window.clear();
   }
 }
 

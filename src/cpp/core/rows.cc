@@ -114,22 +114,20 @@ void Rows::gather_arena(const Lines& rows, std::size_t column, std::byte* to, st
   }
 }
 
-template <class Slot>
-void Rows::gather_unpacked(std::size_t column, std::span<const Slot> slots, std::byte* array,
-                           std::size_t at) const {
+void Rows::gather_unpacked(std::size_t column, std::span<const std::int64_t> slots,
+                           std::byte* array, std::size_t at) const {
   const std::size_t bytes = places_[column].bytes;
   const bool variable = places_[column].variable();
-  for (const Slot slot : slots) {
+  for (const std::int64_t slot : slots) {
     const auto at_slot = static_cast<std::size_t>(slot);
-    const bool there = std::is_unsigned_v<Slot> || slot != static_cast<Slot>(-1);
     if (variable) {
       auto& pieces = *reinterpret_cast<Pieces*>(array);
-      if (there) {
+      if (slot >= 0) {
         unpack_piece(column, at_slot, pieces, at);
       } else {
         pieces.room(at, 0);
       }
-    } else if (there) {
+    } else if (slot >= 0) {
       unpack_cell(column, at_slot, array + at * bytes);
     } else {
       std::memset(array + at * bytes, 0, bytes);
@@ -138,9 +136,22 @@ void Rows::gather_unpacked(std::size_t column, std::span<const Slot> slots, std:
   }
 }
 
-template void Rows::gather_unpacked(std::size_t, std::span<const std::int64_t>, std::byte*,
-                                    std::size_t) const;
-template void Rows::gather_unpacked(std::size_t, std::span<const std::uint64_t>, std::byte*,
-                                    std::size_t) const;
+void Rows::Listed::stretch() {
+  stretches.clear();
+  const std::size_t n = slots.size();
+  for (std::size_t i = 0; i < n;) {
+    const std::int64_t slot = slots[i];
+    std::int64_t distance = 0;
+    std::size_t end = i + 1;
+    if (end < n && (slot < 0) == (slots[end] < 0)) {
+      distance = slots[end] - slot;
+      while (end < n && slots[end] - slots[end - 1] == distance && (slots[end] < 0) == (slot < 0)) {
+        ++end;
+      }
+    }
+    stretches.push_back({slot, distance, end - i});
+    i = end;
+  }
+}
 
 }  // namespace replay_buffer

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/packed.h"
 #include "core/pieces.h"
@@ -313,49 +313,68 @@ class Rows {
     }
   }
 
-  // Copies the cells of one column to places of an array from `at` on (or of a Pieces, where their
-  // length varies). A slot is a std::uint64_t, or a std::int64_t of which -1 gives zeros. Does not
-  // look at words either.
-  template <class Slot>
-  void gather_column(std::size_t column, std::span<const Slot> slots, std::byte* array,
+  // Rows one after the other, of which -1 is none, and the same as stretches of rows that lie
+  // evenly.
+  struct Listed {
+    // n rows from `slot` on, each `distance` after the one before; slot -1: n times none.
+    struct Stretch {
+      std::int64_t slot;
+      std::int64_t distance;
+      std::size_t n;
+    };
+    std::vector<std::int64_t> slots;
+    std::vector<Stretch> stretches;
+
+    void stretch();
+  };
+
+  // Copies their cells of one column to places of an array from `at` on (or of a Pieces, where
+  // their length varies); none is zeros. Does not look at words either.
+  void gather_column(std::size_t column, const Listed& rows, std::byte* array,
                      std::size_t at) const {
     std::byte* to = array + at * places_[column].bytes;
     if (places_[column].in_arena) [[unlikely]]
-      return gather_unpacked(column, slots, array, at);
+      return gather_unpacked(column, rows.slots, array, at);
     switch (places_[column].bytes) {
       case 1:
-        return gather_cells<1>(column, slots, to);
+        return gather_cells<1>(column, rows.stretches, to);
       case 4:
-        return gather_cells<4>(column, slots, to);
+        return gather_cells<4>(column, rows.stretches, to);
       case 8:
-        return gather_cells<8>(column, slots, to);
+        return gather_cells<8>(column, rows.stretches, to);
       case 16:
-        return gather_cells<16>(column, slots, to);
+        return gather_cells<16>(column, rows.stretches, to);
       case 32:
-        return gather_cells<32>(column, slots, to);
+        return gather_cells<32>(column, rows.stretches, to);
       default:
-        return gather_cells<0>(column, slots, to);
+        return gather_cells<0>(column, rows.stretches, to);
     }
   }
 
  private:
-  template <std::size_t kBytes, class Slot>
-  void gather_cells(std::size_t column, std::span<const Slot> slots, std::byte* to) const {
+  template <std::size_t kBytes>
+  void gather_cells(std::size_t column, std::span<const Listed::Stretch> rows,
+                    std::byte* to) const {
     // Copies, because what is written to bytes could be these for all the compiler knows.
     const std::size_t bytes = kBytes != 0 ? kBytes : places_[column].bytes;
-    const std::size_t stride = places_[column].stride;
+    const auto stride = static_cast<std::int64_t>(places_[column].stride);
     const std::byte* const cells = base_ + places_[column].base;
-    for (const Slot slot : slots) {
-      if (std::is_unsigned_v<Slot> || slot != static_cast<Slot>(-1)) [[likely]] {
-        copy_shared(to, cells + static_cast<std::size_t>(slot) * stride, bytes);
-      } else {
-        std::memset(to, 0, bytes);
+    for (const Listed::Stretch& stretch : rows) {
+      std::byte* const end = to + stretch.n * bytes;
+      if (stretch.slot < 0) [[unlikely]] {
+        std::memset(to, 0, stretch.n * bytes);
+        to = end;
+        continue;
       }
-      to += bytes;
+      const std::byte* from = cells + stretch.slot * stride;
+      const std::int64_t step = stretch.distance * stride;
+      REPLAY_UNROLL
+      for (std::size_t i = 0; i < stretch.n; ++i, to += bytes, from += step) {
+        copy_shared(to, from, bytes);
+      }
     }
   }
-  template <class Slot>
-  void gather_unpacked(std::size_t column, std::span<const Slot> slots, std::byte* array,
+  void gather_unpacked(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
                        std::size_t at) const;
   std::byte* arena_of(std::size_t slot) const {
     return arenas_ + slot / block_rows_ * arena_bytes_;

@@ -308,10 +308,10 @@ bool View::whole(const Window& window, const Window::Item& item) const {
 void View::list_frames(bool stacked, std::int64_t row, Window& window,
                        const Window::Item& item) const {
   const auto slot = [&](std::size_t of) {
-    window.slots.push_back(static_cast<std::int64_t>(window.rows[of].slot));
+    window.listed.slots.push_back(static_cast<std::int64_t>(window.rows[of].slot));
   };
   if (row < 0) {
-    window.slots.insert(window.slots.end(), stacked ? spec_.stack : 1, -1);
+    window.listed.slots.insert(window.listed.slots.end(), stacked ? spec_.stack : 1, -1);
   } else if (!stacked) {
     slot(static_cast<std::size_t>(row));
   } else {
@@ -323,9 +323,9 @@ void View::list_frames(bool stacked, std::int64_t row, Window& window,
 
 // The rows of a sequence's steps, one after the other.
 void View::list_steps(std::size_t time, Window& window, const Window::Item& item) {
-  const std::size_t size = window.slots.size();
-  window.slots.resize(size + time, -1);
-  std::int64_t* slots = window.slots.data() + size;
+  const std::size_t size = window.listed.slots.size();
+  window.listed.slots.resize(size + time, -1);
+  std::int64_t* slots = window.listed.slots.data() + size;
   const std::int64_t* rows = window.times.data() + item.times;
   const std::size_t steps = std::min<std::size_t>(time, item.times_end - item.times);
   for (std::size_t t = 0; t < steps; ++t) {
@@ -335,13 +335,13 @@ void View::list_steps(std::size_t time, Window& window, const Window::Item& item
   }
 }
 
-// Fills window.slots with the rows whose cells an array is made of, one after the other; -1 is a
+// Fills window.listed with the rows whose cells an array is made of, one after the other; -1 is a
 // cell of zeros.
 void View::list_slots(const Output& output, std::size_t time, Window& window) const {
-  window.slots.clear();
+  window.listed.slots.clear();
   for (const Window::Item& item : window.items) {
     if (!item.made) {
-      window.slots.insert(window.slots.end(), cells(output, time), -1);
+      window.listed.slots.insert(window.listed.slots.end(), cells(output, time), -1);
       continue;
     }
     const auto has_next = [&](std::int64_t row) {
@@ -362,7 +362,7 @@ void View::list_slots(const Output& output, std::size_t time, Window& window) co
         break;
       case Role::kGoal:
         if (item.relabelled) {
-          window.slots.push_back(static_cast<std::int64_t>(window.others[item.goal].slot));
+          window.listed.slots.push_back(static_cast<std::int64_t>(window.others[item.goal].slot));
         } else {
           list_frames(false, item.after, window, item);
         }
@@ -437,6 +437,11 @@ void View::copy_numbers(const Output& output, const Window& window, std::size_t 
   }
 }
 
+bool View::ample(const Window& window) const {
+  constexpr std::size_t kNear = 4 * 1024;
+  return window.rows.size() * ring_.layout().record_stride >= kNear;
+}
+
 void View::copy_returns(const Output& output, const Window& window, std::size_t at) const {
   const auto column = static_cast<std::size_t>(output.column);
   const std::size_t bytes = ring_.rows.bytes(column);
@@ -453,7 +458,7 @@ void View::copy_returns(const Output& output, const Window& window, std::size_t 
 }
 
 void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
-  const Output* listed = nullptr;  // what window.slots is of
+  const Output* listed = nullptr;  // what window.listed is of
   for (const Output& output : batch.outputs) {
     if (output.role == Role::kReturn) {
       copy_returns(output, window, at);
@@ -462,11 +467,11 @@ void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
     } else {
       if (listed == nullptr || listed->role != output.role || listed->stacked != output.stacked) {
         list_slots(output, batch.time, window);
+        window.listed.stretch();
         listed = &output;
       }
       const auto column = static_cast<std::size_t>(output.column);
-      ring_.rows.gather_column(column, std::span<const std::int64_t>(window.slots), output.to,
-                               at * cells(output, batch.time));
+      ring_.rows.gather_column(column, window.listed, output.to, at * cells(output, batch.time));
     }
   }
 }

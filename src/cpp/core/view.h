@@ -132,7 +132,7 @@ struct Window {
   std::vector<std::uint32_t> numbers;  // of the rows in their episodes
   std::vector<std::int64_t> times;     // for each step of a sequence its row, -1: none
   std::vector<Place> others;           // rows on the way to a goal
-  std::vector<std::int64_t> slots;     // of the cells that an array is made of
+  Rows::Listed listed;                 // of the cells that an array is made of
   std::vector<Level> levels;           // of transitions that are made together
   std::vector<double> totals;          // of their rewards
 };
@@ -149,6 +149,9 @@ class View {
   // the spec says), and adds it to the window. False when no item starts there. `random` chooses
   // the goal.
   bool resolve(const Place& start, std::size_t time, Random random, Window& window) const;
+
+  // Whether a window has as many rows as the cache next to the processor holds: time to copy them.
+  bool ample(const Window& window) const;
 
   // Copies the items of the window to places of a batch from `at` on. For one that was not made it
   // copies something that means nothing.
