@@ -140,6 +140,22 @@ TEST(View, WhatIsClearedIsNotWalkedInto) {
   for (std::size_t i = 0; i < 100; ++i) check_transition(drawn, i, 3);
 }
 
+TEST(View, ADamagedWordIsNoStart) {
+  Buffer buffer(Segment::create({}, step_config(100, 10), step_schema()));
+  Steps steps(buffer, 0, 1, Autoreset::kSameStep,
+              [](std::size_t, std::size_t) { return std::size_t{30}; });
+  for (int i = 0; i < 60; ++i) steps.append();
+  const auto damaged = ~std::uint64_t{0};
+  for (std::size_t slot = 0; slot < 50; ++slot) buffer.ring().rows.word(slot).store(damaged);
+  const View view(buffer.ring(), n_step(3));
+  Transitions drawn(300);
+  sample(buffer, view, drawn.batch);
+  for (const std::int64_t id : drawn.ids) {
+    ASSERT_GE(id, 50);
+    ASSERT_LT(id, 100);
+  }
+}
+
 TEST(View, EpisodesAreCounted) {
   Buffer buffer(Segment::create({}, step_config(64, 8), step_schema()));
   Steps steps(buffer, 1, 1, Autoreset::kNextStep,

@@ -103,9 +103,10 @@ TEST(ViewThreads, SequencesOfARingThatIsOverwritten) {
 }
 
 TEST(ViewThreads, ManyStepsOfARingThatIsOverwritten) {
+  constexpr std::size_t kBatch = 300;  // more than are looked at together
   Buffer buffer(Segment::create({}, step_config(200, 8), step_schema()));
   ViewSpec spec;
-  spec.steps = 4;
+  spec.steps = 9;
   spec.reward = 1;
   const View view(buffer.ring(), spec);
   Countdown writing(2);
@@ -119,14 +120,14 @@ TEST(ViewThreads, ManyStepsOfARingThatIsOverwritten) {
       }
       return;
     }
-    testing::Transitions drawn(64);
+    testing::Transitions drawn(kBatch);
     while (writing.running()) {
       try {
         testing::sample(buffer, view, drawn.batch);
       } catch (const Error&) {
         continue;
       }
-      for (std::size_t i = 0; i < 64; ++i) {
+      for (std::size_t i = 0; i < kBatch; ++i) {
         const auto k = static_cast<std::uint64_t>(drawn.count[i]);
         ASSERT_TRUE(drawn.obs[i].whole() && drawn.next[i].whole());
         ASSERT_EQ(drawn.obs[i].stream, drawn.next[i].stream);

@@ -101,7 +101,8 @@ def check(buffer: ReplayBuffer, adders: list[Adder]) -> None:
         view = buffer.view(NStep(n, GAMMA))
         assert sorted(view.starts().tolist()) == sorted(items) == sorted(ids)
         check_batch(view.get(view.starts()), items)
-        check_batch(view.sample(32), items)
+        for size in (1, 32, 65, 300):
+            check_batch(view.sample(size), items)
 
 
 def make(capacity: int, flags: str, location: str = "heap:", **options: Any) -> ReplayBuffer:

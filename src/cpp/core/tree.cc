@@ -205,9 +205,8 @@ std::vector<Tree::Stale> Tree::stale(std::size_t most) const {
   };
   for (std::size_t at = 1; at < shape_.levels(); ++at) {
     // Behind the last node stand some that pad their level, and have no children.
-    const std::size_t nodes = shape_.size(at - 1) / kFanout;
     for (std::size_t node = 0; node < shape_.size(at); ++node) {
-      const bool real = node < nodes;
+      const bool real = node < nodes(at);
       compare(at, node, false, value_of(level(sums_, at)[node]), real ? sum_below(at, node) : 0);
       if (lows_ == nullptr) continue;
       compare(at, node, true, value_of(level(lows_, at)[node]), real ? low_below(at, node) : 0);

@@ -99,7 +99,7 @@ bool View::ended(const Place& row, bool& terminated) const {
   }
   const std::byte* const record = ring_.rows.record(row.slot);
   terminated = terminates(record);
-  return ends_episode(record);
+  return terminated || flag(spec_.truncated, record);
 }
 
 bool View::resolve(const Place& start, std::size_t time, Random random, Window& window) const {

@@ -12,8 +12,7 @@
 namespace replay_buffer {
 namespace {
 
-constexpr std::size_t kUnderWay = 4;                 // runs at a time
-constexpr std::uint64_t kNoRow = ~std::uint64_t{0};  // no row has this word
+constexpr std::size_t kUnderWay = 4;  // runs at a time
 
 }  // namespace
 
@@ -68,11 +67,13 @@ void View::begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) 
     const std::uint64_t word = word_at(record, std::memory_order_acquire);
     const bool start = picks[i].is(word, oldest, rows.capacity()) && row_weighed(word);
     level.records[i] = record;
-    level.words[i] = start ? word : kNoRow;
+    level.words[i] = word;
     run.ends[i] = rows.record(streams.block_end(slot));
-    run.count[i] = static_cast<std::uint32_t>(longest_);
+    run.count[i] = start ? static_cast<std::uint32_t>(longest_) : 0;
+    run.stopped += start ? 0 : 1;
     ids[i] = static_cast<std::int64_t>(row_id(word));
   }
+  run.odd = run.stopped > 0;
 }
 
 // Row `t` of an item may not be the ordinary step it was taken for, or be the last in its block:
@@ -206,7 +207,9 @@ void View::make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::
     for (std::size_t behind = 0; behind < ways && behind <= tick; ++behind) {
       if (tick - behind >= runs) continue;
       Run& run = under_way[(tick - behind) % ways];
-      for (std::size_t p = 0; p < pace && run.depth < rows && run.stopped < run.n; ++p) {
+      // One look at least, so that there is something to copy of items that cannot be made.
+      for (std::size_t p = 0; p < pace && run.depth < rows; ++p) {
+        if (run.depth > 0 && run.stopped == run.n) break;
         advance(run, batch);
       }
       if (behind + 1 < ways) continue;
