@@ -149,7 +149,7 @@ TEST(View, ADamagedWordIsNoStart) {
   for (std::size_t slot = 0; slot < 50; ++slot) buffer.ring().rows.word(slot).store(damaged);
   const View view(buffer.ring(), n_step(3));
   Transitions drawn(300);
-  sample(buffer, view, drawn.batch);
+  testing::sample(buffer, view, drawn.batch);
   for (const std::int64_t id : drawn.ids) {
     ASSERT_GE(id, 50);
     ASSERT_LT(id, 100);
