@@ -61,6 +61,8 @@ void View::begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) 
   const std::uint64_t oldest = ring_.blocks.oldest_id();
   Window::Level& level = run.levels[0];
   std::int64_t* const ids = batch.ids + run.at;
+  const auto longest = static_cast<std::uint32_t>(longest_);
+  std::size_t starts = 0;
   for (std::size_t i = 0; i < picks.size(); ++i) {
     const std::uint64_t slot = picks[i].slot;
     const std::byte* const record = rows.record(slot);
@@ -69,10 +71,11 @@ void View::begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) 
     level.records[i] = record;
     level.words[i] = word;
     run.ends[i] = rows.record(streams.block_end(slot));
-    run.count[i] = start ? static_cast<std::uint32_t>(longest_) : 0;
-    run.stopped += start ? 0 : 1;
+    run.count[i] = start ? longest : 0;
+    starts += start ? 1 : 0;
     ids[i] = static_cast<std::int64_t>(row_id(word));
   }
+  run.stopped = run.n - starts;
   run.odd = run.stopped > 0;
 }
 
@@ -193,8 +196,6 @@ void View::make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::
       run.at = at + from;
       run.n = std::min(Window::kLevel, picks.size() - from);
       run.depth = 0;
-      run.stopped = 0;
-      run.odd = false;
       run.levels = window.levels.data() + way * (rows + 1);
       run.returns = returns;
       run.totals = window.totals.data() + way * returns * Window::kLevel;
@@ -317,7 +318,12 @@ void View::finish(const Run& run, const ViewBatch& batch) const {
         ring_.rows.gather(after_rows, column, output.to, run.at);
         break;
       case Role::kLast:
-        ring_.rows.gather(last_rows, column, output.to, run.at);
+        if (steps && !run.odd &&
+            (output.column == spec_.terminated || output.column == spec_.truncated)) {
+          std::memset(output.to + run.at, 0, n);  // the row would have a flag
+        } else {
+          ring_.rows.gather(last_rows, column, output.to, run.at);
+        }
         break;
       case Role::kReturn:
         with_reward_type([&]<class T>(T) { copy_returns<T>(run, output); });
