@@ -360,10 +360,9 @@ class Rows {
     const auto stride = static_cast<std::int64_t>(places_[column].stride);
     const std::byte* const cells = base_ + places_[column].base;
     for (const Listed::Stretch& stretch : rows) {
-      std::byte* const end = to + stretch.n * bytes;
       if (stretch.slot < 0) [[unlikely]] {
         std::memset(to, 0, stretch.n * bytes);
-        to = end;
+        to += stretch.n * bytes;
         continue;
       }
       const std::byte* from = cells + stretch.slot * stride;
