@@ -25,12 +25,13 @@ struct Pick {
   std::uint32_t lap;  // of the row; or kAny; or kByMass: any whose leaf is still `mass`
   float mass;         // its share of the total, up to a factor common to the batch
 
+  // Whether it is one row and no other.
+  bool exact() const { return lap != kAny && lap != kByMass; }
   // Whether the row with this word in the slot is committed and the one that was chosen. Rows with
   // ids below `oldest` are gone.
   bool is(std::uint64_t word, std::uint64_t oldest, std::uint64_t capacity) const {
     if (!row_committed(word) || row_id(word) < oldest) return false;
-    return lap == kAny || lap == kByMass ||
-           row_id(word) == (std::uint64_t{lap} - 1) * capacity + slot;
+    return !exact() || row_id(word) == (std::uint64_t{lap} - 1) * capacity + slot;
   }
 };
 

@@ -117,6 +117,7 @@ struct Window {
   struct Level {
     const std::byte* records[kLevel];
     std::uint64_t words[kLevel];
+    std::uint64_t apart;  // a bit for each that may be in another block than the row before it
   };
 
   void clear() {
@@ -134,7 +135,6 @@ struct Window {
   std::vector<Place> others;           // rows on the way to a goal
   Rows::Listed listed;                 // of the cells that an array is made of
   std::vector<Level> levels;           // of transitions that are made together
-  std::vector<double> totals;          // of their rewards
 };
 
 class View {
@@ -251,20 +251,24 @@ class View {
 
   // In view_plain.cc.
   struct Run;
-  void begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) const;
+  // How far the next row of the stream is. REQUIRES: rows are steps.
+  static std::uint64_t ahead(const std::byte* record) {
+    return load_shared<std::uint16_t>(record + sizeof(std::uint64_t) + offsetof(Link, ahead));
+  }
+  void begin(Run& run, std::int64_t* ids) const;
   void put(Run& run, std::size_t t, std::size_t i, const Place& row) const;
   Place place_of(const Run& run, std::size_t t, std::size_t i) const;
   void turn(Run& run, std::size_t t, std::size_t i) const;
-  template <bool steps>
-  void look(Run& run) const;
-  template <bool steps>
-  void look_at_last(Run& run) const;
-  void advance(Run& run, const ViewBatch& batch) const;
+  template <bool steps, class T>
+  void look(Run& run, std::size_t reward) const;
+  template <bool steps, class T>
+  void look_at_last(Run& run, std::size_t reward) const;
   template <class T>
-  void add_rewards(const Run& run, std::size_t t) const;
+  void advance(Run& run, std::size_t reward) const;
+  void copy_level(const Run& run, std::size_t level, Role role, const ViewBatch& batch) const;
   template <class T>
   void copy_returns(const Run& run, const Output& output) const;
-  void finish(const Run& run, const ViewBatch& batch) const;
+  void finish(Run& run, const ViewBatch& batch) const;
   void check(const Run& run, std::uint8_t* failed) const;
 
   const Ring& ring_;

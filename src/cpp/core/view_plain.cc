@@ -5,6 +5,7 @@
 // other. Most rows are ordinary steps in the block of the row before: those are looked at in short
 // loops, everything else by itself (turn).
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "core/view.h"
@@ -14,39 +15,62 @@ namespace {
 
 constexpr std::size_t kUnderWay = 4;  // runs at a time
 
+// What of a word shows that its row is committed and no last observation.
+constexpr std::uint64_t kLooked = row_word(0, static_cast<RowState>(3), row_flag::kFinal);
+constexpr std::uint64_t kWeighed = row_word(0, RowState::kCommitted);
+
+constexpr std::uint64_t bit(std::size_t i) { return std::uint64_t{1} << i; }
+
+struct NoReward {};
+
+// Calls f(i) for each bit i that is set.
+template <class F>
+void each_bit(std::uint64_t bits, const F& f) {
+  for (; bits != 0; bits &= bits - 1) f(static_cast<std::size_t>(std::countr_zero(bits)));
+}
+
 }  // namespace
 
-// Some of the items of a batch.
+// Some of the items of a batch. Row t of item i is at levels[t].
 struct View::Run {
-  std::size_t at = 0;  // place of the first in the batch
-  std::size_t n = 0;
-  std::size_t depth = 0;                  // rows that were looked at, of each item
-  std::size_t stopped = 0;                // items that have fewer steps than there might be
-  bool odd = false;                       // there are such, or some that end with the last of them
-  Window::Level* levels = nullptr;        // the rows of all items, one step each
-  std::size_t returns = 0;                // numbers that a return has, if the batch has returns
-  double* totals = nullptr;               // of the rewards so far
+  std::span<const Pick> picks;
+  std::size_t at = 0;               // place of the first in the batch
+  std::size_t depth = 0;            // rows that were looked at, of each item
+  Window::Level* levels = nullptr;  // the rows of all items, one step each
+  // A bit for each item,
+  std::uint64_t stopped = 0;              // of which it is known where it ends
+  std::uint64_t ended = 0;                // that ends with its episode
+  std::uint64_t terminated = 0;           // for good
+  std::uint64_t again = 0;                // whose rewards were read too early
   const std::byte* ends[Window::kLevel];  // of the blocks of the last rows found
-  std::uint32_t count[Window::kLevel];    // steps of the items
+  std::uint32_t counts[Window::kLevel];   // steps of the items
+  float discounts[Window::kLevel];
+  double
+      totals[Window::kLevel];  // of the rewards so far, whether they turn out to be theirs or not
 
-  // An item has so many steps, as its row `t` shows. It then goes its way again from the start.
-  void stop(std::size_t t, std::size_t i, std::size_t steps) {
-    if (steps < count[i]) {
-      ++stopped;
-      count[i] = static_cast<std::uint32_t>(steps);
-    }
-    odd = true;
-    restart(t + 1, i);
+  std::size_t size() const { return picks.size(); }
+  void copy(std::size_t i, std::size_t from, std::size_t to) const {
+    levels[to].records[i] = levels[from].records[i];
+    levels[to].words[i] = levels[from].words[i];
   }
+  bool all_stopped() const { return static_cast<std::size_t>(std::popcount(stopped)) == size(); }
+  // An item has so many steps, as its row `t` shows.
+  void stop(std::size_t t, std::size_t i, std::size_t steps) {
+    stopped |= bit(i);
+    counts[i] = static_cast<std::uint32_t>(steps);
+    copy(i, 0, t + 1);
+  }
+  // What has stopped goes its way again from the start.
   void restart(std::size_t t, std::size_t i) const {
-    levels[t].records[i] = levels[0].records[i];
-    levels[t].words[i] = levels[0].words[i];
+    copy(i, 0, t);
+    copy(i, 0, t + 1);
   }
 };
 
 void View::put(Run& run, std::size_t t, std::size_t i, const Place& row) const {
   run.levels[t].records[i] = ring_.rows.record(row.slot);
   run.levels[t].words[i] = row.word;
+  run.levels[t].apart |= bit(i);
   run.ends[i] = ring_.rows.record(streams_.block_end(row.slot));
 }
 
@@ -54,50 +78,59 @@ Place View::place_of(const Run& run, std::size_t t, std::size_t i) const {
   return {ring_.rows.slot_of(run.levels[t].records[i]), run.levels[t].words[i]};
 }
 
-void View::begin(Run& run, std::span<const Pick> picks, const ViewBatch& batch) const {
+void View::begin(Run& run, std::int64_t* ids) const {
   // Copies, because what is written could be these for all the compiler knows.
   const Rows rows = ring_.rows;
   const Streams streams = streams_;
-  const std::uint64_t oldest = ring_.blocks.oldest_id();
+  const std::uint64_t oldest = row_word(ring_.blocks.oldest_id(), RowState::kEmpty);
+  const std::span<const Pick> picks = run.picks;
   Window::Level& level = run.levels[0];
-  std::int64_t* const ids = batch.ids + run.at;
-  const auto longest = static_cast<std::uint32_t>(longest_);
-  std::size_t starts = 0;
+  std::fill_n(run.counts, picks.size(), static_cast<std::uint32_t>(longest_));
+  std::fill_n(run.discounts, picks.size(), discounts_[longest_]);
+  std::fill_n(run.totals, picks.size(), 0.0);
+  run.depth = 0;
+  run.stopped = run.ended = run.terminated = run.again = 0;
   for (std::size_t i = 0; i < picks.size(); ++i) {
     const std::uint64_t slot = picks[i].slot;
     const std::byte* const record = rows.record(slot);
     const std::uint64_t word = word_at(record, std::memory_order_acquire);
-    const bool start = picks[i].is(word, oldest, rows.capacity()) && row_weighed(word);
     level.records[i] = record;
     level.words[i] = word;
     run.ends[i] = rows.record(streams.block_end(slot));
-    run.count[i] = start ? longest : 0;
-    starts += start ? 1 : 0;
     ids[i] = static_cast<std::int64_t>(row_id(word));
+    // As Pick::is and row_weighed say, in few instructions where any row of the slot will do.
+    if ((word & kLooked) != kWeighed || word < oldest ||
+        (picks[i].exact() && !picks[i].is(word, 0, rows.capacity()))) [[unlikely]] {
+      run.counts[i] = 0;
+      run.stopped |= bit(i);
+    }
   }
-  run.stopped = run.n - starts;
-  run.odd = run.stopped > 0;
 }
 
 // Row `t` of an item may not be the ordinary step it was taken for, or be the last in its block:
 // finds out, and where the item goes on.
 __attribute__((noinline)) void View::turn(Run& run, std::size_t t, std::size_t i) const {
+  if ((run.stopped & bit(i)) != 0) return run.restart(t, i);
   const bool steps = ring_.layout().has_steps();
   Place row = place_of(run, t, i);
+  const auto ends = [&](const Place& step) {
+    bool terminated = false;
+    if (!ended(step, terminated)) return false;
+    run.ended |= bit(i);
+    if (terminated) run.terminated |= bit(i);
+    return true;
+  };
   if (ring_.rows.word(row.slot).load(std::memory_order_acquire) != row.word) {
     const Place before = place_of(run, t > 0 ? t - 1 : 0, i);
-    if (t == 0 || run.count[i] < longest_ || !streams_.next(before, row) ||
-        row.has(row_flag::kFirst)) {
-      run.restart(t, i);
+    if (t == 0 || !streams_.next(before, row) || row.has(row_flag::kFirst)) {
+      run.copy(i, 0, t);
       return run.stop(t, i, steps && t > 0 ? t - 1 : t);
     }
     put(run, t, i, row);
-    run.odd = true;
-    if (steps && (row.has(row_flag::kFinal) || before.has(row_flag::kEnded)))
-      return run.stop(t, i, t);
+    run.again |= bit(i);
+    if (steps && (ends(before) || row.has(row_flag::kFinal))) return run.stop(t, i, t);
   }
-  bool terminated = false;
-  if (!steps && ended(row, terminated)) return run.stop(t, i, t + 1);
+  if (!steps && ends(row)) return run.stop(t, i, t + 1);
   const std::uint64_t distance = streams_.link(row).ahead;
   std::uint64_t slot = row.slot + distance;
   std::uint64_t id = row.id() + distance;
@@ -107,72 +140,155 @@ __attribute__((noinline)) void View::turn(Run& run, std::size_t t, std::size_t i
   put(run, t + 1, i, {slot, row_word(id, RowState::kCommitted)});
 }
 
-// Looks at one row of each item and finds the next. In the loop nothing is called: it has few
-// enough variables for all of them to stay in registers.
-template <bool steps>
-void View::look(Run& run) const {
-  const Rows rows = ring_.rows;
-  const std::size_t stride = rows.record_stride();
-  const std::size_t n = run.n;
+// Looks at one row of each item, adds its reward to the sum (a number of type T at an offset of the
+// record), and finds the next row. In the loop nothing is called: it has few enough variables for
+// all of them to stay in registers.
+template <bool steps, class T>
+void View::look(Run& run, std::size_t reward) const {
+  const std::size_t stride = ring_.rows.record_stride();
+  const std::size_t n = run.size();
+  const double factor = factors_[run.depth];
   Window::Level* const level = run.levels + run.depth;
-  std::uint32_t odd[Window::kLevel];
-  std::size_t found = 0;
-  REPLAY_UNROLL
+  std::uint64_t odd = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const std::byte* const record = level->records[i];
     const std::uint64_t word = level->words[i];
     // What a row says counts if it was there before it was read.
     const bool there = word_at(record, std::memory_order_acquire) == word;
-    const std::uint64_t distance =
-        steps ? load_shared<std::uint16_t>(record + sizeof(word) + offsetof(Link, ahead)) : 1;
+    const std::uint64_t distance = steps ? ahead(record) : 1;
     const std::byte* const next = record + distance * stride;
     level[1].records[i] = next;
     level[1].words[i] = row_word(row_id(word) + distance, RowState::kCommitted);
-    if (!there || next >= run.ends[i] || next == record || (!steps && ends_episode(record)))
-        [[unlikely]] {
-      odd[found++] = static_cast<std::uint32_t>(i);
+    if constexpr (!std::is_same_v<T, NoReward>) {
+      run.totals[i] += factor * static_cast<double>(load_shared<T>(record + reward));
     }
     os::prefetch_read(next);
-  }
-  for (std::size_t k = 0; k < found; ++k) {
-    turn(run, run.depth, odd[k]);
-    os::prefetch_read(level[1].records[odd[k]]);
-  }
-  for (std::size_t i = 0; i < n && stride > kLine; ++i) rows.prefetch_record(level[1].records[i]);
-}
-
-template <bool steps>
-void View::look_at_last(Run& run) const {
-  const Window::Level* const level = run.levels + run.depth;
-  std::uint32_t odd[Window::kLevel];
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < run.n; ++i) {
-    if (word_at(level->records[i], std::memory_order_acquire) != level->words[i] ||
-        (!steps && ends_episode(level->records[i]))) [[unlikely]] {
-      odd[found++] = static_cast<std::uint32_t>(i);
+    if (!there || next >= run.ends[i] || next == record || (!steps && ends_episode(record)))
+        [[unlikely]] {
+      odd |= bit(i);
     }
   }
-  for (std::size_t k = 0; k < found; ++k) turn(run, run.depth, odd[k]);
+  each_bit(odd, [&](std::size_t i) {
+    turn(run, run.depth, i);
+    os::prefetch_read(level[1].records[i]);
+  });
+  for (std::size_t i = 0; i < n && stride > kLine; ++i) {
+    ring_.rows.prefetch_record(level[1].records[i]);
+  }
 }
 
-// Takes a run one row on, and copies what the batch has of that row while it is at hand.
-void View::advance(Run& run, const ViewBatch& batch) const {
+// The same for the last rows that there may be.
+template <bool steps, class T>
+void View::look_at_last(Run& run, std::size_t reward) const {
+  const Window::Level& level = run.levels[run.depth];
+  std::uint64_t odd = 0;
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    const std::byte* const record = level.records[i];
+    if constexpr (!steps && !std::is_same_v<T, NoReward>) {
+      const double factor = factors_[run.depth];
+      run.totals[i] += factor * static_cast<double>(load_shared<T>(record + reward));
+    }
+    if (word_at(record, std::memory_order_acquire) != level.words[i] ||
+        (!steps && ends_episode(record))) [[unlikely]] {
+      odd |= bit(i);
+    }
+  }
+  each_bit(odd, [&](std::size_t i) { turn(run, run.depth, i); });
+}
+
+// Takes a run one row on.
+template <class T>
+void View::advance(Run& run, std::size_t reward) const {
   const bool steps = ring_.layout().has_steps();
-  const std::size_t t = run.depth;
-  if (t < longest_ - (steps ? 0 : 1)) {
-    steps ? look<true>(run) : look<false>(run);
+  if (run.depth + 1 < longest_ + (steps ? 1 : 0)) {
+    steps ? look<true, T>(run, reward) : look<false, T>(run, reward);
   } else {
-    steps ? look_at_last<true>(run) : look_at_last<false>(run);
+    steps ? look_at_last<true, T>(run, reward) : look_at_last<false, T>(run, reward);
   }
   ++run.depth;
-  if (run.returns > 0 && t < longest_) {
-    with_reward_type([&]<class T>(T) { add_rewards<T>(run, t); });
-  }
-  if (t > 0) return;
-  Rows::Lines starts(run.levels[0].records, run.n);
+}
+
+// Copies what a batch has of the rows `run.levels` at one level, in one role.
+void View::copy_level(const Run& run, std::size_t level, Role role, const ViewBatch& batch) const {
+  Rows::Lines rows(run.levels[level].records, run.size());
   for (const Output& output : batch.outputs) {
-    if (output.role != Role::kStart) continue;
-    ring_.rows.gather(starts, static_cast<std::size_t>(output.column), output.to, run.at);
+    if (output.role != role) continue;
+    if (role == Role::kLast && run.ended == 0 &&
+        (output.column == spec_.terminated || output.column == spec_.truncated)) {
+      std::memset(output.to + run.at, 0, run.size());  // a row would have a flag
+    } else {
+      ring_.rows.gather(rows, static_cast<std::size_t>(output.column), output.to, run.at);
+    }
+  }
+}
+
+// The sums, and those of items with fewer steps once more.
+template <class T>
+void View::copy_returns(const Run& run, const Output& output) const {
+  const std::size_t bytes = returns_ * sizeof(T);
+  std::byte* const to = output.to + run.at * bytes;
+  const std::size_t offset = ring_.rows.offset_in_record(static_cast<std::size_t>(output.column));
+  const auto again = [&](std::size_t i) {
+    for (std::size_t k = 0; k < returns_; ++k) {
+      copy_return<T>(run.counts[i], to + i * bytes + k * sizeof(T), [&](std::size_t t) {
+        return run.levels[t].records[i] + offset + k * sizeof(T);
+      });
+    }
+  };
+  if (returns_ != 1) {
+    for (std::size_t i = 0; i < run.size(); ++i) again(i);
+    return;
+  }
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    const auto result = static_cast<T>(run.totals[i]);
+    std::memcpy(to + i * sizeof(T), &result, sizeof(T));
+  }
+  each_bit(run.stopped | run.again, again);
+}
+
+// Copies what is known of items when all their rows are. Of one that was not made it is what is
+// there.
+void View::finish(Run& run, const ViewBatch& batch) const {
+  const std::size_t after = longest_ - (ring_.layout().has_steps() ? 0 : 1);
+  for (const Output& output : batch.outputs) {
+    if (output.role == Role::kReturn) {
+      with_reward_type([&]<class T>(T) { copy_returns<T>(run, output); });
+    }
+  }
+  // The last step of each item is where it is of most.
+  each_bit(run.stopped, [&](std::size_t i) {
+    const std::size_t count = run.counts[i];
+    run.discounts[i] = discounts_[count];
+    if (after == longest_) run.copy(i, count, longest_);
+    run.copy(i, std::max<std::size_t>(1, count) - 1, longest_ - 1);
+  });
+  each_bit(run.terminated, [&](std::size_t i) { run.discounts[i] = 0; });
+  copy_level(run, longest_ - 1, Role::kLast, batch);
+  copy_level(run, after, Role::kNext, batch);
+  const auto store = [&]<class T>(const Output& output, const T* values) {
+    std::memcpy(output.to + run.at * sizeof(T), values, run.size() * sizeof(T));
+  };
+  for (const Output& output : batch.outputs) {
+    if (output.role == Role::kCount) store(output, run.counts);
+    if (output.role == Role::kDiscount) store(output, run.discounts);
+  }
+}
+
+// Whether all rows of items were whole while they were read. The rows of a block are overwritten
+// one after the other: where the first of an item in a block is still there, so are those behind
+// it.
+void View::check(const Run& run, std::uint8_t* failed) const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+  const auto changed = [](const Window::Level& level, std::size_t i) {
+    return word_at(level.records[i], std::memory_order_relaxed) != level.words[i];
+  };
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    failed[i] = run.counts[i] == 0 || changed(run.levels[0], i) ? 1 : 0;
+  }
+  for (std::size_t t = 1; t < run.depth; ++t) {
+    each_bit(run.levels[t].apart, [&](std::size_t i) {
+      if (changed(run.levels[t], i)) failed[i] = 1;
+    });
   }
 }
 
@@ -183,159 +299,41 @@ void View::make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::
   const std::size_t ways = std::min(rows, kUnderWay);
   const std::size_t pace = (rows + ways - 1) / ways;
   window.levels.resize(ways * (rows + 1));
-  const bool sums = std::any_of(batch.outputs.begin(), batch.outputs.end(),
-                                [](const Output& o) { return o.role == Role::kReturn; });
-  const std::size_t returns = sums ? returns_ : 0;
-  window.totals.resize(ways * returns * Window::kLevel);
+  const bool sums =
+      returns_ == 1 && std::any_of(batch.outputs.begin(), batch.outputs.end(),
+                                   [](const Output& o) { return o.role == Role::kReturn; });
   Run under_way[kUnderWay];
   for (std::size_t tick = 0; tick < runs + ways - 1; ++tick) {
     if (tick < runs) {
-      const std::size_t way = tick % ways;
       const std::size_t from = tick * Window::kLevel;
-      Run& run = under_way[way];
+      Run& run = under_way[tick % ways];
+      run.picks = picks.subspan(from, std::min(Window::kLevel, picks.size() - from));
       run.at = at + from;
-      run.n = std::min(Window::kLevel, picks.size() - from);
-      run.depth = 0;
-      run.levels = window.levels.data() + way * (rows + 1);
-      run.returns = returns;
-      run.totals = window.totals.data() + way * returns * Window::kLevel;
-      begin(run, picks.subspan(from, run.n), batch);
-      const std::span<const Pick> next = picks.subspan(from + run.n);
+      run.levels = window.levels.data() + tick % ways * (rows + 1);
+      for (std::size_t t = 0; t <= rows; ++t) run.levels[t].apart = 0;
+      begin(run, batch.ids + run.at);
+      const std::span<const Pick> next = picks.subspan(from + run.size());
       for (const Pick& pick : next.first(std::min(Window::kLevel, next.size()))) {
         prefetch(pick.slot);
       }
+      copy_level(run, 0, Role::kStart, batch);
     }
     for (std::size_t behind = 0; behind < ways && behind <= tick; ++behind) {
       if (tick - behind >= runs) continue;
       Run& run = under_way[(tick - behind) % ways];
-      // One look at least, so that there is something to copy of items that cannot be made.
-      for (std::size_t p = 0; p < pace && run.depth < rows; ++p) {
-        if (run.depth > 0 && run.stopped == run.n) break;
-        advance(run, batch);
+      const std::size_t most = std::min(rows, run.depth + pace);
+      while (run.depth < most && !(run.depth > 0 && run.all_stopped())) {
+        if (!sums) {
+          advance<NoReward>(run, 0);
+        } else {
+          const auto column = static_cast<std::size_t>(spec_.reward);
+          with_reward_type(
+              [&]<class T>(T) { advance<T>(run, ring_.rows.offset_in_record(column)); });
+        }
       }
       if (behind + 1 < ways) continue;
       finish(run, batch);
       check(run, failed + (run.at - at));
-    }
-  }
-}
-
-// Whether all rows of items were whole while they were read.
-void View::check(const Run& run, std::uint8_t* failed) const {
-  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  const std::size_t n = run.n;
-  std::uint64_t changed = 0;
-  for (std::size_t t = 0; t < run.depth; ++t) {
-    const Window::Level& level = run.levels[t];
-    REPLAY_UNROLL
-    for (std::size_t i = 0; i < n; ++i) {
-      changed |= word_at(level.records[i], std::memory_order_relaxed) ^ level.words[i];
-    }
-  }
-  for (std::size_t i = 0; i < n; ++i) failed[i] = run.count[i] == 0 ? 1 : 0;
-  for (std::size_t t = 0; t < run.depth && changed != 0; ++t) {
-    const Window::Level& level = run.levels[t];
-    for (std::size_t i = 0; i < n; ++i) {
-      if (word_at(level.records[i], std::memory_order_relaxed) != level.words[i]) failed[i] = 1;
-    }
-  }
-}
-
-// Adds the rewards of one step of all items, whether it turns out to be theirs or not.
-template <class T>
-void View::add_rewards(const Run& run, std::size_t t) const {
-  const auto column = static_cast<std::size_t>(spec_.reward);
-  const std::size_t n = run.n;
-  const double factor = factors_[t];
-  const std::byte* const* const records = run.levels[t].records;
-  for (std::size_t k = 0; k < run.returns; ++k) {
-    const std::size_t offset = ring_.rows.offset_in_record(column) + k * sizeof(T);
-    double* const totals = run.totals + k * Window::kLevel;
-    REPLAY_UNROLL
-    for (std::size_t i = 0; i < n; ++i) {
-      const double reward = factor * static_cast<double>(load_shared<T>(records[i] + offset));
-      totals[i] = t == 0 ? reward : totals[i] + reward;
-    }
-  }
-}
-
-// The sums, and those of items with fewer steps once more.
-template <class T>
-void View::copy_returns(const Run& run, const Output& output) const {
-  const std::size_t bytes = run.returns * sizeof(T);
-  for (std::size_t k = 0; k < run.returns; ++k) {
-    const double* const totals = run.totals + k * Window::kLevel;
-    std::byte* const to = output.to + run.at * bytes + k * sizeof(T);
-    for (std::size_t i = 0; i < run.n; ++i) {
-      const auto result = static_cast<T>(totals[i]);
-      std::memcpy(to + i * bytes, &result, sizeof(T));
-    }
-    if (run.stopped == 0) continue;
-    const std::size_t offset =
-        ring_.rows.offset_in_record(static_cast<std::size_t>(output.column)) + k * sizeof(T);
-    for (std::size_t i = 0; i < run.n; ++i) {
-      if (run.count[i] == longest_) continue;
-      copy_return<T>(run.count[i], to + i * bytes,
-                     [&](std::size_t t) { return run.levels[t].records[i] + offset; });
-    }
-  }
-}
-
-// Copies what is known of items when all their rows are. Of one that was not made it is what is
-// there.
-void View::finish(const Run& run, const ViewBatch& batch) const {
-  const std::size_t n = run.n;
-  const bool steps = ring_.layout().has_steps();
-  const std::size_t further = steps ? 1 : 0;
-  const std::byte* const* last = run.levels[longest_ - 1].records;
-  const std::byte* const* after = run.levels[longest_ - 1 + further].records;
-  const std::byte* lasts[Window::kLevel];
-  const std::byte* afters[Window::kLevel];
-  float discounts[Window::kLevel];
-  std::fill_n(discounts, n, discounts_[longest_]);
-  if (run.odd) {
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::size_t k = std::max<std::size_t>(1, run.count[i]);
-      lasts[i] = run.levels[k - 1].records[i];
-      afters[i] = run.levels[k - 1 + further].records[i];
-      const bool terminated =
-          steps ? (row_flags(run.levels[k - 1].words[i]) & row_flag::kTerminated) != 0
-                : terminates(lasts[i]);
-      discounts[i] = terminated ? 0.0F : discounts_[k];
-    }
-    last = lasts;
-    after = afters;
-  }
-  Rows::Lines last_rows(last, n);
-  Rows::Lines after_rows(after, n);
-  const auto store = [&]<class T>(const Output& output, const T* values) {
-    std::memcpy(output.to + run.at * sizeof(T), values, n * sizeof(T));
-  };
-  for (const Output& output : batch.outputs) {
-    const auto column = static_cast<std::size_t>(output.column);
-    switch (output.role) {
-      case Role::kNext:
-        ring_.rows.gather(after_rows, column, output.to, run.at);
-        break;
-      case Role::kLast:
-        if (steps && !run.odd &&
-            (output.column == spec_.terminated || output.column == spec_.truncated)) {
-          std::memset(output.to + run.at, 0, n);  // the row would have a flag
-        } else {
-          ring_.rows.gather(last_rows, column, output.to, run.at);
-        }
-        break;
-      case Role::kReturn:
-        with_reward_type([&]<class T>(T) { copy_returns<T>(run, output); });
-        break;
-      case Role::kCount:
-        store(output, run.count);
-        break;
-      case Role::kDiscount:
-        store(output, discounts);
-        break;
-      default:
-        break;
     }
   }
 }
