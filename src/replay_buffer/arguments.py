@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,34 +15,106 @@ from .errors import InvalidArgument, SchemaMismatch
 from .schema import Array, Column
 
 
-def check_arrays(fields: Mapping[str, Any], out: Any, n: int, prefix: str = "") -> None:
-    """Raises what is wrong with a caller's arrays for n rows of `fields`."""
-    if not isinstance(out, dict):
-        raise InvalidArgument(
-            f"out{f'[{prefix[:-1]!r}]' if prefix else ''} must be a dict of arrays"
-        )
-    for name, column in fields.items():
+@dataclass(frozen=True)
+class Timed:
+    """A column of which an item of a batch has a value for each of its steps."""
+
+    column: Column
+
+
+class Form(NamedTuple):
+    """What an array of a batch is like; None in its shape is a length that batches differ in.
+
+    A mask is as long as the array whose mask it is. What varies is of values of any length.
+    """
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    mask_of: str | None = None
+    varies: bool = False
+
+
+def arrays_of(
+    fields: Mapping[str, Any], n: int, time: int | None = None, prefix: str = ""
+) -> Iterator[Form]:
+    """The arrays of a batch of n rows of `fields`: columns, or dicts of them.
+
+    `time` is how many steps there are of what is Timed, None any number.
+    """
+    for name, field in fields.items():
         path = prefix + name
-        if name not in out:
-            raise SchemaMismatch(f"out has no array for column {path!r}")
-        if not isinstance(column, Column):
-            check_arrays(column, out[name], n, path + "/")
+        if isinstance(field, Mapping):
+            yield from arrays_of(field, n, time, path + "/")
             continue
-        if column.variable:
-            raise InvalidArgument(
-                f"out: column {path!r} has values of any length, which no array fits: "
-                "sample without out"
-            )
-        array, shape = out[name], (n, *column.shape)
-        if type(array) is not np.ndarray or array.dtype != column.dtype or array.shape != shape:
-            got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)
-            raise SchemaMismatch(
-                f"out: column {path!r} needs a NumPy array of {column.dtype} {shape}, got {got}"
-            )
-        if not (array.flags.carray and array.dtype.isnative):
-            raise SchemaMismatch(
-                f"out: column {path!r} must be C-contiguous, aligned, writable and in native order"
-            )
+        lead: tuple[int | None, ...] = (n,)
+        column = field
+        if isinstance(field, Timed):
+            column, lead = field.column, (n, time)
+        if not column.variable:
+            yield Form(path, column.dtype, (*lead, *column.shape))
+        elif column.padded:
+            shape = (*lead, None, *column.item_shape)
+            yield Form(path, column.dtype, shape, varies=True)
+            masked = (*lead, None)
+            yield Form(path + "_mask", np.dtype(bool), masked, mask_of=path, varies=True)
+        else:
+            shape = (None, *column.item_shape)
+            yield Form(path + "/values", column.dtype, shape, varies=True)
+            values = n if len(lead) == 1 else None if time is None else n * time
+            ends = None if values is None else values + 1
+            yield Form(path + "/offsets", np.dtype(np.int64), (ends,), varies=True)
+
+
+def check_arrays(fields: Mapping[str, Any], out: Any, n: int, time: int | None = None) -> None:
+    """Raises what is wrong with a caller's arrays for n rows of `fields`: see arrays_of.
+
+    Those of values of any length may have any room: what is too small is no mistake.
+    """
+    found: dict[str, Array] = {}
+    varying: list[str] = []
+    for form in arrays_of(fields, n, time):
+        shape = form.shape
+        if form.mask_of is not None:
+            shape = found[form.mask_of].shape[: len(shape)]
+        found[form.path] = _checked(form.path, _at(out, form.path), form.dtype, shape)
+        if form.varies:
+            varying.append(form.path)
+    for one, other in itertools.combinations(varying, 2):
+        if np.may_share_memory(found[one], found[other]):
+            raise SchemaMismatch(f"out: columns {one!r} and {other!r} share their memory")
+
+
+def _at(out: Any, path: str) -> Any:
+    """What a caller's dict has at a path."""
+    seen = ""
+    for name in path.split("/"):
+        if not isinstance(out, dict):
+            raise InvalidArgument(f"out{f'[{seen!r}]' if seen else ''} must be a dict of arrays")
+        seen = f"{seen}/{name}" if seen else name
+        if name not in out:
+            raise SchemaMismatch(f"out has no array for column {seen!r}")
+        out = out[name]
+    return out
+
+
+def _checked(path: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> Array:
+    if (
+        type(array) is not np.ndarray
+        or array.dtype != dtype
+        or array.ndim != len(shape)
+        or any(wanted not in (None, n) for wanted, n in zip(shape, array.shape, strict=True))
+    ):
+        got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)
+        wanted = str(shape).replace("None", "any")
+        raise SchemaMismatch(
+            f"out: column {path!r} needs a NumPy array of {dtype} {wanted}, got {got}"
+        )
+    if not (array.flags.carray and array.dtype.isnative):
+        raise SchemaMismatch(
+            f"out: column {path!r} must be C-contiguous, aligned, writable and in native order"
+        )
+    return array
 
 
 def count(name: str, value: Any) -> int:

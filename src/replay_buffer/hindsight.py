@@ -10,7 +10,7 @@ import numpy as np
 from . import arguments
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Column, Schema
-from .view import Output, Role, View, check_reward, filled, find
+from .view import Output, Role, View, check_reward, find
 
 if TYPE_CHECKING:
     from .buffer import Batch
@@ -31,12 +31,17 @@ class HindsightView(View):
         timeout: float | None = None,
     ) -> Batch:
         """Draw a batch with relabelled goals; see ReplayBuffer.sample."""
-        if out is not None:
-            batch_size, timeout = self._await_columns(batch_size, beta, timeout)
-            shown = {k: v for k, v in self._expected.items() if k not in (GOAL, PATH)}
-            arguments.check_arrays(shown, out, batch_size)
-        drawn: Batch = super().sample(batch_size, beta=beta, timeout=timeout)
-        return filled(out, self._relabel(drawn))
+        if out is None:
+            return self._relabel(super().sample(batch_size, beta=beta, timeout=timeout))
+        n, seconds = self._await_columns(batch_size, beta, timeout)
+        shown = {k: v for k, v in self._expected.items() if k not in (GOAL, PATH)}
+        arguments.check_arrays(shown, out, n)
+        whole = dict(out)
+        for name in (GOAL, PATH):
+            column = self._expected[name]
+            whole[name] = np.empty((n, *column.shape), column.dtype)
+        out.update(self._relabel(super().sample(n, out=whole, beta=beta, timeout=seconds)))
+        return out
 
     def get(self, ids: Any) -> Batch:
         """What the view makes of these rows; the goals are chosen anew."""

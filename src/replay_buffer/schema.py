@@ -58,7 +58,8 @@ class Column:
 
     expected     is their mean length, by which memory is planned
     padded       has batches hold them in one array as long as the longest, with a mask beside it
-                 called "<name>_mask", instead of {"values": ..., "offsets": ...}
+                 called "<name>_mask", instead of {"values": ..., "offsets": ...}; the arrays of
+                 `out` may be larger than that
     """
 
     shape: tuple[int | None, ...] = ()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _core, arguments, ragged
 from .errors import NotEnoughRows
 from .schema import Column
-from .view import Role, View, filled
+from .view import Role, View
 
 if TYPE_CHECKING:
     from .buffer import Batch
@@ -27,15 +29,51 @@ class TrajectoryView(View):
         """Draw a batch of whole episodes; see ReplayBuffer.sample."""
         assert self._trajectory is not None
         n, seconds = self._await_columns(batch_size, beta, timeout)
-        lengths = self._measure()
+        room = 0 if out is None else self._check_out(out, n)
+        counts = None if out is None else {name: out[name] for name in self._counts()}
+        measure = self._measure()
         for _ in range(100):
-            drawn = lengths._sample_prepared(n, beta=beta, timeout=seconds)
-            time = self._trajectory.length or int(drawn["lengths"].max())
-            batch, not_made = self._make(drawn["indices"], time)
+            drawn = measure._sample_prepared(n, out=counts, beta=beta, timeout=seconds)
+            time = self._trajectory.length or max(room, int(drawn["lengths"].max()))
+            if out is not None and time > room:
+                self._grow(out, n, time)
+                room = time
+            batch, not_made = self._make(drawn["indices"], time, out)
             if not not_made.any():
-                batch.update({k: v for k, v in drawn.items() if k != "lengths"})
-                return filled(out, batch)
+                batch.update(drawn)
+                made: Batch = batch
+                return made
         raise NotEnoughRows("episodes are overwritten faster than they can be read")
+
+    def _counts(self) -> tuple[str, ...]:
+        """The arrays that are filled when episodes are drawn, before their steps are read."""
+        weights = ("weights",) if self._buffer.config.weighted else ()
+        return ("lengths", "indices", *weights)
+
+    def _check_out(self, out: Any, n: int) -> int:
+        """Raises what is wrong with the caller's arrays; the steps that they have room for."""
+        assert self._trajectory is not None
+        time = self._trajectory.length
+        mask = out.get("mask") if isinstance(out, dict) else None
+        if time is None and isinstance(mask, np.ndarray) and mask.ndim == 2:
+            time = mask.shape[1]  # one for all of them
+        arguments.check_arrays(self._expected, out, n, time)
+        return int(out["mask"].shape[1])
+
+    def _grow(self, out: Batch, n: int, time: int) -> None:
+        """Puts larger arrays in the place of those that have room for fewer steps."""
+        larger = []
+        for form in arguments.arrays_of(self._expected, n, time):
+            *outer, name = form.path.split("/")
+            inner = out
+            for part in outer:
+                inner = inner[part]
+            there = inner[name].shape
+            shape = tuple(a if b is None else b for a, b in zip(there, form.shape, strict=True))
+            if shape != there:
+                larger.append((inner, name, np.empty(shape, form.dtype)))
+        for inner, name, array in larger:
+            inner[name] = array
 
     def _measure(self) -> _core.View:
         """A view of the same starts that only says how long they are."""

@@ -132,7 +132,7 @@ class View(_core.View):
     ) -> Batch:
         n, seconds = self._await_columns(batch_size, beta, timeout)
         if out is not None:
-            arguments.check_arrays(self._expected, out, n)
+            arguments.check_arrays(self._expected, out, n, self._time())
         return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
 
     def _await_columns(self, batch_size: Any, beta: Any, timeout: Any) -> tuple[int, float]:
@@ -268,12 +268,11 @@ class View(_core.View):
         return True, Column((self._stack.n, *column.shape), column.dtype)
 
     def _arrays(self, outputs: list[Output]) -> dict[str, Any]:
-        """The arrays of a batch as a tree of columns, the time among their dimensions."""
+        """The arrays of a batch as a tree of columns."""
         tree: dict[str, Any] = {}
         for name, role, _, _, column in outputs:
             timed = Role.STEP <= role <= Role.IDS
-            shape = (max(1, self._time()), *column.shape) if timed else column.shape
-            _put(tree, name, column if column.variable else Column(shape, column.dtype))
+            _put(tree, name, arguments.Timed(column) if timed else column)
         tree["indices"] = Column((), "int64")
         if self._buffer.config.weighted:
             tree["weights"] = Column((), "float32")
@@ -336,36 +335,11 @@ def check_reward(schema: Schema) -> None:
         raise InvalidArgument(f"returns need a reward of float32 or float64, not {reward.dtype}")
 
 
-def _put(tree: dict[str, Any], path: str, column: Column) -> None:
+def _put(tree: dict[str, Any], path: str, column: Any) -> None:
     *outer, name = path.split("/")
     for part in outer:
         tree = tree.setdefault(part, {})
     tree[name] = column
-
-
-def filled(out: Batch | None, batch: Batch) -> Batch:
-    """`batch`, in the arrays of `out` where that is given; all of them, or none if one is wrong."""
-    if out is None:
-        return batch
-    arguments.check_arrays(_columns(batch), out, len(batch["indices"]))
-    _fill(out, batch)
-    return out
-
-
-def _columns(batch: Batch) -> dict[str, Any]:
-    """What the arrays of a batch are made of."""
-    return {
-        name: _columns(value) if isinstance(value, dict) else Column(value.shape[1:], value.dtype)
-        for name, value in batch.items()
-    }
-
-
-def _fill(out: Batch, batch: Batch) -> None:
-    for name, value in batch.items():
-        if isinstance(value, dict):
-            _fill(out[name], value)
-        else:
-            out[name][...] = value
 
 
 def _sequence_priorities(

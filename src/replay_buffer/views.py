@@ -99,7 +99,8 @@ class Trajectory:
     """Whole episodes: arrays [batch, time, ...], `mask`, `lengths` and `final_obs`.
 
     Only episodes that ended, and of which no step is overwritten, are drawn. The time is that of
-    the longest in the batch; with `length` it is always that, and longer episodes are not drawn.
+    the longest in the batch, or more where `out` has room for it; with `length` it is always that,
+    and longer episodes are not drawn.
     """
 
     length: int | None = None

@@ -17,6 +17,7 @@ from replay_buffer import (
 )
 from views.compare import VIEWS
 from views.goals import GoalWorld, distance
+from views.reused import check_same
 from views.world import World, flat, nested
 
 LONGEST = 4
@@ -29,7 +30,7 @@ def filled(strategy: str) -> World:
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "prioritized"])
-@pytest.mark.parametrize("parts", [p for p in VIEWS if Trajectory() not in p], ids=repr)
+@pytest.mark.parametrize("parts", VIEWS, ids=repr)
 def test_out_gets_the_batch_of_the_same_seed(parts: tuple[Any, ...], strategy: str) -> None:
     one, two = filled(strategy).buffer.view(*parts), filled(strategy).buffer.view(*parts)
     out = None
@@ -39,8 +40,7 @@ def test_out_gets_the_batch_of_the_same_seed(parts: tuple[Any, ...], strategy: s
             out = nested({k: np.full_like(v, 3) for k, v in flat(batch).items()})
         again = two.sample(16, out=out)
         assert again is out
-        for path, array in flat(batch).items():
-            np.testing.assert_array_equal(flat(out)[path], array, err_msg=path)
+        check_same(out, batch)
 
 
 def test_out_of_whole_episodes_has_their_time() -> None:
@@ -69,7 +69,9 @@ def test_out_of_relabelled_goals(parts: tuple[Any, ...]) -> None:
         np.testing.assert_array_equal(flat(out)[path], array, err_msg=path)
 
 
-@pytest.mark.parametrize("parts", [(), (NStep(3),), (Sequence(3),), (Trajectory(3),)], ids=repr)
+@pytest.mark.parametrize(
+    "parts", [(), (NStep(3),), (Sequence(3),), (Trajectory(3),), (Trajectory(),)], ids=repr
+)
 def test_out_of_a_wrong_shape_or_dtype_is_refused(parts: tuple[Any, ...]) -> None:
     view = filled("uniform").buffer.view(*parts)
     batch = flat(view.sample(8))
@@ -110,9 +112,10 @@ def goals() -> GoalWorld:
     "view",
     [
         filled("uniform").buffer.view(Trajectory(3)),
+        filled("uniform").buffer.view(Trajectory()),
         goals().buffer.view(Hindsight("future", reward=distance)),
     ],
-    ids=["Trajectory", "Hindsight"],
+    ids=["Trajectory of a length", "Trajectory", "Hindsight"],
 )
 def test_out_that_is_refused_is_left_as_it_was(view: Any) -> None:
     with pytest.raises(InvalidArgument, match="out must be a dict"):

@@ -110,7 +110,7 @@ bool own_columns(const std::vector<ColumnType>& types, const std::vector<Field>&
     if (value == nullptr) return false;
     if (field.column >= 0) {
       const auto c = static_cast<std::size_t>(field.column);
-      if (types[c].item != 0) return false;  // no array fits every batch
+      if (types[c].item != 0) continue;
       columns[c] = writable_values(value, types[c], n);
       if (columns[c] == nullptr) return false;
       held.add(value);

@@ -11,12 +11,6 @@
 
 namespace replay_buffer::python {
 
-// A reference that is given up at the end of the scope, unless it was released.
-struct GiveUp {
-  void operator()(PyObject* object) const { Py_DECREF(object); }
-};
-using Reference = std::unique_ptr<PyObject, GiveUp>;
-
 // sample(batch_size, *, out=None, beta=None, timeout=None); null where it was not given.
 struct Request {
   PyObject* batch_size = nullptr;
@@ -40,7 +34,8 @@ double beta_of(PyObject* self, const Handle& handle, PyObject* given);
 bool new_columns(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
                  PyObject* batch, std::byte** columns);
 
-// Fills `columns` with the caller's arrays; false when one is missing or does not fit.
+// Fills `columns` with the caller's arrays; false when one is missing or does not fit. Leaves out
+// columns whose length varies; see ragged.h.
 bool own_columns(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
                  PyObject* batch, std::byte** columns, Held& held);
 

@@ -160,6 +160,19 @@ bool plain(PyObject* value, int numpy_type, int dimensions, const npy_intp* shap
   return true;
 }
 
+// The dimensions of an array of items whose number varies.
+struct ItemsShape {
+  ItemsShape(const ColumnType& type, std::span<const npy_intp> lead, npy_intp length) {
+    npy_intp* to = std::copy(lead.begin(), lead.end(), dims);
+    *to++ = length;
+    to = std::copy(type.shape + 2, type.shape + 1 + type.dimensions, to);
+    n = static_cast<int>(to - dims);
+  }
+
+  npy_intp dims[kMaxDimensions + 2];  // a batch and its time may lead
+  int n;
+};
+
 std::byte* data_of(PyObject* array) {
   return static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
 }
@@ -240,10 +253,8 @@ const std::byte* read_items(PyObject* value, const ColumnType& type, npy_intp& n
   auto* array = reinterpret_cast<PyArrayObject*>(value);
   if (PyArray_NDIM(array) != type.dimensions) return nullptr;
   n = PyArray_DIM(array, 0);
-  npy_intp shape[kMaxDimensions + 1];
-  std::copy_n(type.shape, type.dimensions + 1, shape);
-  shape[1] = n;
-  return plain(value, type.numpy_type, type.dimensions, shape + 1) ? data_of(value) : nullptr;
+  const ItemsShape shape(type, {}, n);
+  return plain(value, type.numpy_type, shape.n, shape.dims) ? data_of(value) : nullptr;
 }
 
 namespace {
@@ -316,15 +327,42 @@ std::byte* writable_values(PyObject* value, const ColumnType& type, npy_intp n) 
   return PyArray_ISWRITEABLE(reinterpret_cast<PyArrayObject*>(value)) ? data_of(value) : nullptr;
 }
 
+std::byte* writable_items(PyObject* value, const ColumnType& type, std::span<const npy_intp> lead,
+                          npy_intp& length) {
+  if (!PyArray_CheckExact(value)) return nullptr;
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  const int before = static_cast<int>(lead.size());
+  if (PyArray_NDIM(array) != before + type.dimensions) return nullptr;
+  length = PyArray_DIM(array, before);
+  const ItemsShape shape(type, lead, length);
+  if (!plain(value, type.numpy_type, shape.n, shape.dims)) return nullptr;
+  return PyArray_ISWRITEABLE(array) ? data_of(value) : nullptr;
+}
+
+namespace {
+
+PyObject* new_array(int dimensions, npy_intp* shape, int numpy_type, std::size_t bytes) {
+  // What is too large to be kept is NumPy's too, which refuses what the machine does not have.
+  if (bytes < kPooledBytes || bytes > kMostIdle / 2)
+    return PyArray_SimpleNew(dimensions, shape, numpy_type);
+  return new_pooled_array(dimensions, shape, numpy_type, bytes);
+}
+
+}  // namespace
+
 PyObject* new_values(const ColumnType& type, npy_intp n) {
   npy_intp shape[kMaxDimensions + 1];
   std::copy_n(type.shape, type.dimensions + 1, shape);
   shape[0] = n;
-  const std::size_t bytes = static_cast<std::size_t>(n) * type.bytes;
-  // What is too large to be kept is NumPy's too, which refuses what the machine does not have.
-  if (bytes < kPooledBytes || bytes > kMostIdle / 2)
-    return PyArray_SimpleNew(type.dimensions + 1, shape, type.numpy_type);
-  return new_pooled_array(type.dimensions + 1, shape, type.numpy_type, bytes);
+  return new_array(type.dimensions + 1, shape, type.numpy_type,
+                   static_cast<std::size_t>(n) * type.bytes);
+}
+
+PyObject* new_items(const ColumnType& type, std::span<const npy_intp> lead, npy_intp length) {
+  ItemsShape shape(type, lead, length);
+  std::size_t bytes = static_cast<std::size_t>(length) * type.item;
+  for (const npy_intp n : lead) bytes *= static_cast<std::size_t>(n);
+  return new_array(shape.n, shape.dims, type.numpy_type, bytes);
 }
 
 }  // namespace replay_buffer::python

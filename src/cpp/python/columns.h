@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "python/numpy_api.h"
@@ -27,6 +28,8 @@ struct ColumnType {
   std::size_t item;      // bytes of an item; 0: the length is fixed
   std::size_t expected;  // items in a value
   bool padded;
+  npy_intp
+      time;  // steps of an item of a batch, each with a value of its own; 0: one value, no time
 };
 
 ColumnType column_type(const Column& column);
@@ -78,7 +81,13 @@ bool read_floats(PyObject* value, npy_intp n, float* out);
 // The bytes of an array that a batch of n rows can be written into, or null.
 std::byte* writable_values(PyObject* value, const ColumnType& type, npy_intp n);
 
+// The same for items of a column whose length varies, behind `lead` dimensions. Sets `length`, how
+// many there is room for.
+std::byte* writable_items(PyObject* value, const ColumnType& type, std::span<const npy_intp> lead,
+                          npy_intp& length);
+
 // A new array for n rows; null with MemoryError set.
 PyObject* new_values(const ColumnType& type, npy_intp n);
+PyObject* new_items(const ColumnType& type, std::span<const npy_intp> lead, npy_intp length);
 
 }  // namespace replay_buffer::python

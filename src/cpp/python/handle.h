@@ -62,6 +62,12 @@ PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_
 inline constexpr std::size_t kReleaseBytes = 32 * 1024;
 inline constexpr std::size_t kReleaseSqueezed = 2 * 1024;
 
+// A reference that is given up at the end of the scope, unless it was released.
+struct GiveUp {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
+};
+using Reference = std::unique_ptr<PyObject, GiveUp>;
+
 // Keeps Python objects alive whose memory a call reads or writes: a dict of the caller's may drop
 // them meanwhile, in another thread or by a key that runs code when it is compared.
 class Held {

@@ -84,7 +84,8 @@ PyMethodDef hot_methods[] = {
     {"sample", as_method(py_sample), METH_FASTCALL | METH_KEYWORDS,
      "sample($self, /, batch_size, *, out=None, beta=None, timeout=None)\n--\n\n"
      "Draw a batch: a dict of arrays, one per column, `indices` (row ids) and, if prioritized, `weights`.\n\n"
-     "With `out` the arrays of an earlier batch are filled. `beta` takes the place of the config's.\n"
+     "With `out` the arrays of an earlier batch are filled. One whose size depends on the batch is used where\n"
+     "it has room; else `out` gets a larger one in its place. `beta` takes the place of the config's.\n"
      "Where the rate limiter has it wait, `timeout` is how long, in seconds; then it raises Timeout."},
     {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
      "update_priorities($self, /, indices, td_errors)\n--\n\n"
@@ -179,7 +180,7 @@ nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
   std::byte* columns[kMaxColumns];
   if (!new_columns(handle.types, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
   nb::object gone = new_vector(n, NPY_BOOL);
-  const RaggedOutput ragged(handle.types, n, columns);
+  RaggedOutput ragged(handle.types, n, columns);
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
     const auto count = static_cast<std::size_t>(n);

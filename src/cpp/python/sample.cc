@@ -41,14 +41,16 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   buffer->begin(draw);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxColumns];
   Arrays arrays;
-  if (!make_arrays(handle.types, handle.fields, n, request.out, weighted, columns, arrays)) {
+  const bool made =
+      make_arrays(handle.types, handle.fields, n, request.out, weighted, columns, arrays);
+  RaggedOutput ragged(handle.types, n, columns);
+  if (!made || !ragged.own(handle.types, handle.fields, request.out)) {
     arrays.result.reset();
     share.give_back();
     // Out of memory, or an array of the caller's does not fit.
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
   }
   const Batch batch{static_cast<std::size_t>(n), columns, arrays.ids, arrays.weights};
-  const RaggedOutput ragged(handle.types, n, columns);
   const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
   if (!finish(buffer, draw, batch, beta, handle.long_draws, most) ||
       !ragged.put(handle.types, handle.fields, arrays.result.get())) {

@@ -42,7 +42,6 @@ struct ViewHandle {
   std::vector<ColumnType> types;
   std::vector<Field> fields;
   std::size_t time = 0;
-  std::vector<npy_intp> times;                  // of the outputs, in a batch of that time
   mutable std::atomic<std::uint64_t> calls{0};  // of make()
 
   const Handle& handle() const { return handle_of(owner.ptr()); }
@@ -56,13 +55,12 @@ ViewHandle& view_of(PyObject* self) {
 
 bool timed(Role role) { return role >= Role::kStep && role <= Role::kIds; }
 
-// The values that an item has of each output; 0: one.
-std::vector<npy_intp> times_of(const std::vector<Output>& outputs, std::size_t time) {
-  std::vector<npy_intp> times;
-  for (const Output& output : outputs) {
-    times.push_back(timed(output.role) ? static_cast<npy_intp>(time) : 0);
-  }
-  return times;
+// What an array holds whose items have so many steps.
+ColumnType with_time(ColumnType type, std::size_t time) {
+  const auto steps = static_cast<npy_intp>(time);
+  if (type.item == 0) return with_first(type, steps);
+  type.time = steps;
+  return type;
 }
 
 ViewSpec to_spec(const nb::dict& given) {
@@ -111,15 +109,16 @@ void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
     }
     const auto kind = static_cast<Role>(role);
     // Where the time is not known yet, make() is told it.
+    const std::size_t steps = std::max<std::size_t>(1, time);
     if (timed(kind) && !described.variable())
-      described.shape.insert(described.shape.begin(), std::max<std::size_t>(1, time));
+      described.shape.insert(described.shape.begin(), steps);
     schema.push_back(described);
-    self.types.push_back(column_type(described));
+    const ColumnType type = column_type(described);
+    self.types.push_back(timed(kind) ? with_time(type, steps) : type);
     self.outputs.push_back({kind, column, stacked, nullptr});
   }
   self.fields = make_fields(schema);
   self.time = time;
-  self.times = times_of(self.outputs, time);
   self.view = std::move(view);
   self.buffer = handle.buffer;
   self.owner = std::move(owner);
@@ -170,7 +169,9 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxOutputs];
   Arrays arrays;
-  if (!make_arrays(view.types, view.fields, n, request.out, weighted, columns, arrays)) {
+  const bool made = make_arrays(view.types, view.fields, n, request.out, weighted, columns, arrays);
+  RaggedOutput ragged(view.types, n, columns);
+  if (!made || !ragged.own(view.types, view.fields, request.out)) {
     arrays.result.reset();
     share.give_back();
     return PyErr_Occurred() != nullptr ? nullptr : not_plain();
@@ -180,7 +181,6 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   batch.time = view.time;
   batch.ids = arrays.ids;
   batch.weights = arrays.weights;
-  const RaggedOutput ragged(view.types, n, columns, view.times);
   const Outputs outputs(view.outputs, columns);
   batch.outputs = outputs;
   if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
@@ -194,26 +194,38 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   return nullptr;
 }
 
+[[noreturn]] void throw_does_not_fit() {
+  throw Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the view");
+}
+
 const ViewHandle& opened(const ViewHandle& self) {
   if (!self.view || !self.handle().buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   return self;
 }
 
-// What the view makes of rows by id, with room for `time` steps, and which of them it could not.
-nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time) {
+// What the view makes of rows by id, with room for `time` steps, and which of them it could not:
+// new arrays, or those of `out`.
+nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time,
+                const nb::object& out) {
   opened(self);
+  PyObject* const given = out.is_none() ? nullptr : out.ptr();
   const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   std::vector<ColumnType> types = self.types;
   for (std::size_t i = 0; i < types.size(); ++i) {
-    if (timed(self.outputs[i].role) && types[i].item == 0)
-      types[i] = with_first(types[i], static_cast<npy_intp>(time));
+    if (timed(self.outputs[i].role)) types[i] = with_time(types[i], time);
   }
-  nb::dict result;
+  const nb::object result = given == nullptr ? nb::object(nb::dict()) : out;
   std::byte* columns[kMaxOutputs];
-  if (!new_columns(types, self.fields, n, result.ptr(), columns)) throw nb::python_error();
+  Held held;
+  const bool made = given == nullptr ? new_columns(types, self.fields, n, result.ptr(), columns)
+                                     : own_columns(types, self.fields, n, given, columns, held);
+  RaggedOutput ragged(types, n, columns);
+  if (!made || !ragged.own(types, self.fields, given)) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    throw_does_not_fit();
+  }
   nb::object not_made = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
   if (!not_made.is_valid()) throw nb::python_error();
-  const RaggedOutput ragged(types, n, columns, times_of(self.outputs, time));
   std::vector<std::int64_t> found(static_cast<std::size_t>(n));
   const Outputs outputs(self.outputs, columns);
   ViewBatch batch;
@@ -254,10 +266,7 @@ nb::object starts(const ViewHandle& self) {
 
 PyObject* py_view_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                   PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, []() -> PyObject* {
-    set_error(Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the view"));
-    return nullptr;
-  });
+  return sample(self, args, nargs, kwnames, []() -> PyObject* { throw_does_not_fit(); });
 }
 
 PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)) {
@@ -309,7 +318,7 @@ void bind_view(nb::module_& m) {
       .def(nb::init<>())
       .def("_open", &open)
       .def("_is_open", [](const ViewHandle& v) { return v.view != nullptr; })
-      .def("_make", &make)
+      .def("_make", &make, nb::arg("ids"), nb::arg("time"), nb::arg("out") = nb::none())
       .def("_starts", &starts);
 }
 

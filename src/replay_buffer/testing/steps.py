@@ -133,7 +133,7 @@ class Steps:
         assert buffer.stats()["episodes"]["finished"] == 12
 
     def test_a_batch_goes_into_the_arrays_of_another(self, make_buffer: MakeBuffer) -> None:
-        parts: list[Part] = [NStep(2), FrameStack(2), Sequence(3), Trajectory(5)]
+        parts: list[Part] = [NStep(2), FrameStack(2), Sequence(3), Trajectory(5), Trajectory()]
         for part in parts:
             view = stepped(make_buffer, 20).view(part)
             out = view.sample(8)
