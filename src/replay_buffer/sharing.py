@@ -56,7 +56,13 @@ def attend(buffer: ReplayBuffer) -> None:
         _watching_forks = True
     _shared.add(buffer)
     process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
+    if process is None:
+        return
+    if getattr(process.current_process(), "_inheriting", False):
+        # A child unpickles what it is handed before it begins, and beginning forgets what is
+        # registered to be cleared up; what is to be done after a fork is done after that.
+        sys.modules["multiprocessing.util"].register_after_fork(buffer, _close_at_exit)
+    elif process.parent_process() is not None:
         _close_at_exit(buffer)
 
 

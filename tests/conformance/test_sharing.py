@@ -392,11 +392,11 @@ KEPT: list[ReplayBuffer] = []
 def test_a_child_that_ends_in_good_order_is_no_dead_owner(location: str, method: str) -> None:
     context = multiprocessing.get_context(method)
     with create(location, 400) as buffer:
-        works = [(write, (buffer, 0, 3)), (open_and_write, (location,))]
+        # One after the other: who opens a buffer mends what a dead one before it left.
+        works = [(open_and_write, (location,)), (write, (buffer, 0, 3))]
         children = [context.Process(target=work, args=args) for work, args in works]
         for child in children:
             child.start()
-        for child in children:
             child.join(60)
         assert [child.exitcode for child in children] == [0, 0]
         assert len(buffer) == 6
