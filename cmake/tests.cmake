@@ -30,9 +30,9 @@ target_precompile_headers(replay_tests PRIVATE <gtest/gtest.h> <algorithm> <atom
 # ctest is started (sanitizer options, address randomisation off) holds for the listing too.
 gtest_discover_tests(replay_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 
-# tests/crash/*_test.cc as the binary replay_crash_tests, which kills and stops children of its own.
+# tests/crash/*.cc as the binary replay_crash_tests, which kills and stops children of its own.
 if(REPLAY_CRASH_POINTS)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/crash/*_test.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/crash/*.cc)
   add_executable(replay_crash_tests ${sources})
   target_include_directories(replay_crash_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
   target_link_libraries(replay_crash_tests PRIVATE replay_buffer GTest::gtest_main replay_warnings)

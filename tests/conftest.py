@@ -1,4 +1,4 @@
-"""Holds one rule over the whole run: no test leaves a segment behind in shared memory."""
+"""Shared memory of a test's own; and the rule that no test leaves a segment behind in /dev/shm."""
 
 from pathlib import Path
 
@@ -7,6 +7,15 @@ import pytest
 SHARED_MEMORY = Path("/dev/shm")
 segments_before = pytest.StashKey[set[str]]()
 segments_left = pytest.StashKey[set[str]]()
+
+
+@pytest.fixture
+def shm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of the test's own in the place of /dev/shm."""
+    directory = tmp_path / "shm"
+    directory.mkdir()
+    monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", str(directory))
+    return directory
 
 
 def segments() -> set[str]:

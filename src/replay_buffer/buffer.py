@@ -2,7 +2,8 @@
 
 The hot calls (`add`, `add_batch`, `sample`, `update_priorities`) are methods of the C++ class this
 one derives from. They handle values that are already what the columns store; everything else comes
-here, to a `_slow_` method that converts what can be converted and names what cannot.
+here, to a `_slow_` method, and from there to conversion.py. The columns come from settling.py, what
+is read from reading.py.
 
 Thread safety: every method may be called by any number of threads at once.
 """
@@ -15,22 +16,20 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, arguments, ragged, sharing, waiting
-from .config import BufferConfig, LinearSchedule, not_negative, shortest
-from .errors import Closed, InvalidArgument, NotEnoughRows, RowGone
-from .hindsight import HindsightView
-from .inference import Draft, by_name, check_steps, no_rows
+from . import _core, arguments, conversion, reading, settling, sharing, stats, waiting
+from .config import BufferConfig, check_beta_can_be, shortest
+from .errors import Closed, InvalidArgument, NotEnoughRows
+from .inference import Draft
 from .schema import Column, Schema
-from .trajectories import TrajectoryView, only_item
 from .view import View
-from .views import Hindsight, Part, Trajectory
+from .views import Part, Trajectory
 from .writer import Autoreset, StepWriter
 
 #: What `sample` returns: arrays by column, nested where the schema is.
@@ -74,16 +73,10 @@ class ReplayBuffer(_core.Buffer):
             obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype
         )
         self._schema: Schema | None = None
-        self._location = "heap:"
-        self._closed = False
-        self._begin()
-        _core.plan(
-            Schema({"x": Column()}).core_columns(), config.core_options(self._seed)
-        )  # checks
+        self._begin("heap:")
+        settling.check(config, self._seed)
         if schema is not None:
-            if not self._draft.empty:
-                raise InvalidArgument("a schema says everything: no shape or dtype beside it")
-            self._use(schema if isinstance(schema, Schema) else Schema(schema))
+            settling.use(self, self._draft.given(schema))
 
     @classmethod
     def create(
@@ -112,17 +105,11 @@ class ReplayBuffer(_core.Buffer):
         """
         self = cls(config, seed=seed)
         _core.check_location(location)
-        if callable(config.beta) and not isinstance(config.beta, LinearSchedule):
-            raise InvalidArgument(
-                "beta must be a number or a LinearSchedule to be shared with other processes"
-            )
+        check_beta_can_be(config, "shared with other processes")
         draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
-        if schema is not None and not draft.empty:
-            raise InvalidArgument("a schema says everything: no shape or dtype beside it")
-        if schema is None:
-            schema = draft.explicit(steps=config.storage == "steps")
+        steps = config.storage == "steps"
         self._location = location
-        self._use(schema if isinstance(schema, Schema) else Schema(schema))
+        settling.use(self, draft.explicit(steps=steps) if schema is None else draft.given(schema))
         sharing.attend(self)
         return self
 
@@ -134,7 +121,7 @@ class ReplayBuffer(_core.Buffer):
         A file that was not closed is recovered. Raises NotFound, Corrupt, Incompatible,
         PermissionDenied.
         """
-        return cls._attached(location, lambda self: self._open(location, bool(readonly)))
+        return sharing.attached(cls, location, lambda self: self._open(location, bool(readonly)))
 
     @classmethod
     def restore(
@@ -151,7 +138,9 @@ class ReplayBuffer(_core.Buffer):
         AlreadyExists, OutOfSpace.
         """
         source = os.fspath(path)
-        return cls._attached(location, lambda self: self._restore(source, location, bool(limiter)))
+        return sharing.attached(
+            cls, location, lambda self: self._restore(source, location, bool(limiter))
+        )
 
     # ------------------------------------------------------------------------------------- facts
 
@@ -183,7 +172,10 @@ class ReplayBuffer(_core.Buffer):
     @property
     def size(self) -> int:
         """Rows in the buffer now."""
-        return self._size() if self._settled() else self._empty_size()
+        if self._settled():
+            return self._size()
+        self._check_open()
+        return 0
 
     def __len__(self) -> int:
         return self.size
@@ -212,28 +204,10 @@ class ReplayBuffer(_core.Buffer):
         limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
         rows added, less the rows drawn) and how many processes wait.
         """
-        self._check_open()
-        if self._settled():
-            stats: dict[str, Any] = dict(self._counters())
-        else:
-            stats = {"size": 0, "capacity": self.capacity, **self._estimate()}
-            stats["limiter"] = self._idle_limiter()
-            stats["compression"] = None
-        stats["settled"] = self._settled()
-        stats["strategy"] = self._config.strategy
-        if stats["raw_bytes"] is not None:
-            stats["overhead_bytes"] = stats["segment_bytes"] - stats["raw_bytes"]
-            stats["overhead"] = stats["overhead_bytes"] / stats["raw_bytes"]
-        return stats
+        return stats.of(self)
 
     def __repr__(self) -> str:
-        columns = str(self._schema) if self._schema is not None else "columns not settled"
-        try:
-            rows = f"{self.size:,}/{self.capacity:,} rows"
-        except Closed:  # perhaps just now
-            return f"<{type(self).__name__}, closed>"
-        where = "" if self._location == "heap:" else f" at {self._location}"
-        return f"<{type(self).__name__}{where} {rows}, {self._config.strategy}: {columns}>"
+        return stats.line(self)
 
     # ----------------------------------------------------------------------------------- reading
 
@@ -242,34 +216,11 @@ class ReplayBuffer(_core.Buffer):
 
         Raises NotEnoughRows before the first row, when the columns are not yet known.
         """
-        n = arguments.count("n", n)
-        if not self._settled():
-            return self.get(self._no_ids())
-        for _ in range(16):
-            ids = self._latest_ids(min(n, self.capacity))
-            batch, gone = self._get_rows(ids)
-            batch["indices"] = ids
-            if not gone.any():
-                return batch
-        # Writers are so fast that some rows are always overwritten between the two calls.
-        assert self._schema is not None
-        kept: Batch = ragged.select(~gone, batch, self._schema.fields)
-        return kept
+        return reading.latest(self, n)
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
-        wanted = arguments.row_ids(ids)
-        if not self._settled():
-            self._check_open()
-            if wanted.size == 0:
-                raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
-            raise RowGone(f"row {wanted.flat[0]} is not in the buffer")
-        batch, gone = self._get_rows(wanted)
-        if gone.any():
-            first = wanted[gone][0]
-            raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
-        batch["indices"] = wanted.copy()
-        return batch
+        return reading.get(self, ids)
 
     def view(self, *parts: Part) -> View:
         """Batches made of steps: `buffer.view(FrameStack(4), NStep(3, gamma=0.99)).sample(256)`.
@@ -278,11 +229,7 @@ class ReplayBuffer(_core.Buffer):
         transitions, added in their order through one handle, NStep can be made and nothing else.
         """
         self._check_open()
-        if any(isinstance(part, Trajectory) for part in parts):
-            return TrajectoryView(self, parts)
-        if any(isinstance(part, Hindsight) for part in parts):
-            return HindsightView(self, parts)
-        return View(self, parts)
+        return reading.view_of(self, parts)
 
     def episodes(self) -> Iterator[Batch]:
         """The episodes that ended and are whole, the oldest first: one dict of arrays for each.
@@ -290,13 +237,7 @@ class ReplayBuffer(_core.Buffer):
         Arrays are [time, ...]; `final_obs` is the observation after the last step, `indices` the
         row id of the first. An episode that is overwritten meanwhile is left out.
         """
-        view = self.view(Trajectory())
-        for start in np.sort(view.starts()):
-            try:
-                batch = view.get([start])
-            except RowGone:
-                continue
-            yield only_item(batch)
+        yield from reading.episodes(self.view(Trajectory()))
 
     async def sample_async(
         self,
@@ -353,8 +294,7 @@ class ReplayBuffer(_core.Buffer):
         Busy when another checkpoint to the path is under way.
         """
         self._check_open()
-        if callable(self._config.beta) and not isinstance(self._config.beta, LinearSchedule):
-            raise InvalidArgument("beta must be a number or a LinearSchedule to be saved")
+        check_beta_can_be(self._config, "saved")
         if not self._settled():
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
         return self._checkpoint(os.fspath(path))
@@ -383,17 +323,14 @@ class ReplayBuffer(_core.Buffer):
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sharing.reduce(self)
+
     # -------------------------------------------------------------------------------- priorities
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Raw priorities of rows. Raises RowGone when one of them is no longer there."""
-        self._check_weighted()
-        wanted = arguments.row_ids(ids)
-        raws: npt.NDArray[np.float32] = self._raw_priorities(wanted)
-        gone = np.isnan(raws)
-        if gone.any():
-            raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone")
-        return raws
+        return reading.priorities(self, ids)
 
     @property
     def total_priority(self) -> float:
@@ -427,12 +364,12 @@ class ReplayBuffer(_core.Buffer):
     def _slow_add(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
     ) -> int:
-        return int(self._convert_and_write(values, columns, priority, timeout, batched=False)[0])
+        return int(conversion.add_rows(self, values, columns, priority, timeout, batched=False)[0])
 
     def _slow_add_batch(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
     ) -> Ids:
-        return self._convert_and_write(values, columns, priority, timeout, batched=True)
+        return conversion.add_rows(self, values, columns, priority, timeout, batched=True)
 
     def _slow_sample(
         self,
@@ -461,45 +398,14 @@ class ReplayBuffer(_core.Buffer):
         return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
 
     def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
-        self._check_weighted()
-        wanted = arguments.row_ids(indices)
-        raws = np.abs(arguments.numbers("td_errors", td_errors))
-        if wanted.shape != raws.shape:
-            raise InvalidArgument(f"{wanted.size} ids but {raws.size} td_errors were given")
-        if not np.isfinite(raws).all():
-            raise InvalidArgument("td_errors must be finite; nothing was changed")
-        if not self._settled():
-            if wanted.size == 0:
-                return 0
-            raise InvalidArgument(f"id {wanted[0]} was never given to a row; nothing was changed")
-        return self.update_priorities(wanted, raws)
-
-    # ----------------------------------------------------------------------- to other processes
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        self._check_open()
-        return sharing.reduce(self)
-
-    @classmethod
-    def _attached(cls: type[Self], location: str, attach: Callable[[Self], None]) -> Self:
-        self = cls.__new__(cls)
-        _core.Buffer.__init__(self)
-        self._closed = False
-        self._begin()
-        self._location = location
-        attach(self)
-        facts = self._facts()
-        self._config = BufferConfig.from_core(facts)
-        self._seed = facts["seed"]
-        self._draft = Draft()
-        self._schema = Schema.from_core(facts["columns"])
-        sharing.attend(self)
-        return self
+        return conversion.update_priorities(self, indices, td_errors)
 
     # --------------------------------------------------------------------------------- internals
 
-    def _begin(self) -> None:
-        self._settling = threading.Lock()
+    def _begin(self, location: str) -> None:
+        self._location = location
+        self._closed = False
+        self._settling: threading.Lock = threading.Lock()
         self._writers: weakref.WeakSet[StepWriter] = weakref.WeakSet()
         self._transitions: View | None = None  # what `sample` draws from steps
 
@@ -507,100 +413,14 @@ class ReplayBuffer(_core.Buffer):
         """The exponent of the next batch; called by `sample` when the config has a schedule."""
         return self._config.beta(draws) if callable(self._config.beta) else self._config.beta
 
-    def _use(self, schema: Schema) -> None:
-        if self._config.storage == "steps":
-            check_steps(schema)
-        options = self._config.core_options(self._seed)
-        self._create(self._location, schema.core_columns(), options)
-        self._schema = schema
-
-    def _idle_limiter(self) -> dict[str, Any] | None:
-        """What stats() says of the limiter before the first row."""
-        config = self._config
-        if not config.limited:
-            return None
-        return {
-            "min_size": max(1, config.min_size),
-            "samples_per_insert": config.samples_per_insert,
-            "tolerance": config.tolerance,
-            "balance": 0.0,
-            "waiting": 0,
-        }
-
     def _await_first_row(self, n: int, limit: float) -> float:
         """Waits for the row, of another thread, that settles the columns."""
-        missing = f"0 of {max(1, self._config.min_size)} rows are there (min_size)"
-        left = waiting.poll(
-            lambda: self._closed or self._schema is not None, limit, f"sample({n})", missing
-        )
-        self._check_open()
-        return left
-
-    def _convert_and_write(
-        self,
-        values: tuple[Any, ...],
-        columns: dict[str, Any],
-        priority: Any,
-        timeout: Any,
-        *,
-        batched: bool,
-    ) -> Ids:
-        """Adds rows, settling the schema if they are the first. Changes nothing when it raises."""
-        self._check_open()
-        if self._config.storage == "steps":
-            raise InvalidArgument("this buffer stores steps: writer() has append for them")
-        schema = self._schema
-        row = by_name(schema, values, columns)
-        if schema is None:
-            if batched and all(no_rows(name, value) for name, value in row.items()):
-                self._draft.check_names(row)
-                self._raws(priority, 0, batched)
-                return np.empty(0, np.int64)  # nothing to settle the columns by
-            schema = self._draft.settle(row, batched=batched)
-        n, arrays = schema.arrays(row, -1 if batched else None)
-        raws = self._raws(priority, n, batched)
-        if n == 0:
-            return np.empty(0, np.int64)
-        with self._settling:
-            self._check_open()
-            if self._schema is None:
-                self._use(schema)
-        if self._schema is not schema:  # another thread's first row came first
-            return self._convert_and_write(values, columns, priority, timeout, batched=batched)
-        ids: Ids = self._write_rows(n, arrays, raws, timeout)
-        return ids
-
-    def _ensure_schema(self, row: Batch, *, batched: bool) -> Schema:
-        """The columns of steps: known, or settled by the values of the first."""
-        if self._schema is None:
-            schema = self._draft.settle(row, batched=batched, steps=True)
-            schema.arrays(row, -1 if batched else None)  # raises what is wrong with the values
-            with self._settling:
-                self._check_open()
-                if self._schema is None:
-                    self._use(schema)
-        assert self._schema is not None
-        return self._schema
+        return settling.await_first_row(self, n, limit)
 
     def _one_step(self) -> View:
         if self._transitions is None:
             self._transitions = self.view()
         return self._transitions
-
-    def _raws(self, priority: Any, n: int, batched: bool) -> npt.NDArray[np.float32] | None:
-        if priority is None:
-            return None
-        self._check_weighted()
-        if not batched:
-            if getattr(priority, "ndim", 0) != 0 or isinstance(priority, bool):
-                raise InvalidArgument(f"priority must be a number, not {priority!r}")
-            priority = [not_negative("priority", priority)]
-        raws = arguments.numbers("priority", priority)
-        if raws.shape != (n,):
-            raise InvalidArgument(f"priority: expected {n} values, got shape {raws.shape}")
-        if not (np.isfinite(raws).all() and (raws >= 0).all()):
-            raise InvalidArgument("priority must be finite and >= 0; nothing was added")
-        return raws
 
     def _check_open(self) -> None:
         if self._closed:
@@ -621,26 +441,6 @@ class ReplayBuffer(_core.Buffer):
         if self._config.weighted:
             extra["weights"] = Column((), "float32")
         arguments.check_arrays({**self._schema.fields, **extra}, out, n)
-
-    def _empty_size(self) -> int:
-        self._check_open()
-        return 0
-
-    def _no_ids(self) -> Ids:
-        self._check_open()
-        return np.empty(0, np.int64)
-
-    def _estimate(self) -> dict[str, Any]:
-        guess = self._draft.guess(steps=self._config.storage == "steps")
-        if guess is None:
-            return {"raw_bytes": None, "segment_bytes": None}
-        options = self._config.core_options(self._seed)
-        row_bytes, segment_bytes = _core.plan(guess.core_columns(), options)
-        return {
-            "row_bytes": row_bytes,
-            "raw_bytes": row_bytes * self.capacity,
-            "segment_bytes": segment_bytes,
-        }
 
 
 _core.adopt_hot_methods(ReplayBuffer)

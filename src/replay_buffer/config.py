@@ -206,6 +206,12 @@ class BufferConfig:
         return f"BufferConfig({', '.join(said)})"
 
 
+def check_beta_can_be(config: BufferConfig, done: str) -> None:
+    """Raises InvalidArgument when beta is a function, which only this process has."""
+    if callable(config.beta) and not isinstance(config.beta, LinearSchedule):
+        raise InvalidArgument(f"beta must be a number or a LinearSchedule to be {done}")
+
+
 def shortest(single: float) -> float:
     """The number a user wrote that became this single-precision one."""
     return float(np.format_float_scientific(np.float32(single)))

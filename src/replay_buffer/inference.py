@@ -66,6 +66,12 @@ class Draft:
         """Whether the constructor was told nothing."""
         return all(getattr(self, f.name) is None for f in fields(self))
 
+    def given(self, schema: Schema | Mapping[str, Any]) -> Schema:
+        """The schema that was given instead of shapes and dtypes."""
+        if not self.empty:
+            raise InvalidArgument("a schema says everything: no shape or dtype beside it")
+        return schema if isinstance(schema, Schema) else Schema(schema)
+
     def settle(self, values: Mapping[str, Any], *, batched: bool, steps: bool = False) -> Schema:
         """The schema that this draft and the values of a first row give."""
         # Whatever order the names of a row came in, positions mean what they always do.

@@ -1,4 +1,4 @@
-"""Handing a buffer to another process.
+"""Handing a buffer to another process, and the handles on what is there already.
 
 A child that is forked has the buffer already: it joins when it first writes. A child that is
 spawned gets the descriptor of the segment, so that a buffer without a name can be handed over too;
@@ -13,14 +13,37 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import _core
+from .config import BufferConfig
+from .inference import Draft
+from .schema import Schema
 
 if TYPE_CHECKING:
     from .buffer import ReplayBuffer
 
+Handle = TypeVar("Handle", bound="ReplayBuffer")
+
 #: Buffers of this process, and from before it was forked, that other processes may have too.
 _shared: weakref.WeakSet[ReplayBuffer] = weakref.WeakSet()
 _watching_forks = False
+
+
+def attached(cls: type[Handle], location: str, attach: Callable[[Handle], None]) -> Handle:
+    """A buffer that `attach` gives its segment; columns and config come from there."""
+    buffer = cls.__new__(cls)
+    _core.Buffer.__init__(buffer)
+    buffer._begin(location)
+    attach(buffer)
+    facts = buffer._facts()
+    buffer._config = BufferConfig.from_core(facts)
+    buffer._seed = facts["seed"]
+    buffer._draft = Draft()
+    buffer._schema = Schema.from_core(facts["columns"])
+    attend(buffer)
+    return buffer
 
 
 def attend(buffer: ReplayBuffer) -> None:
@@ -33,7 +56,13 @@ def attend(buffer: ReplayBuffer) -> None:
         _watching_forks = True
     _shared.add(buffer)
     process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
+    if process is None:
+        return
+    if getattr(process.current_process(), "_inheriting", False):
+        # A child unpickles what it is handed before it begins, and beginning forgets what is
+        # registered to be cleared up; what is to be done after a fork is done after that.
+        sys.modules["multiprocessing.util"].register_after_fork(buffer, _close_at_exit)
+    elif process.parent_process() is not None:
         _close_at_exit(buffer)
 
 
@@ -62,6 +91,7 @@ def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
     """What pickle needs to make the buffer again in another process."""
     from multiprocessing import context, reduction  # takes long, and few need it
 
+    buffer._check_open()
     location, cls = buffer.location, type(buffer)
     if location == "heap:":
         raise TypeError(
@@ -84,4 +114,4 @@ def _open(cls: type[ReplayBuffer], location: str, readonly: bool) -> ReplayBuffe
 
 
 def _adopt(cls: type[ReplayBuffer], handed: Any, location: str, readonly: bool) -> ReplayBuffer:
-    return cls._attached(location, lambda self: self._adopt(handed.detach(), location, readonly))
+    return attached(cls, location, lambda self: self._adopt(handed.detach(), location, readonly))

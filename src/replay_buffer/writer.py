@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from . import _core, arguments
+from .conversion import raw_priorities
 from .errors import Closed, InvalidArgument, SchemaMismatch
 from .inference import STEP
 from .ragged import as_ragged
 from .schema import Array, Schema, as_column
+from .settling import schema_of_steps
 
 if TYPE_CHECKING:
     from .buffer import Ids, ReplayBuffer
@@ -118,12 +120,12 @@ class StepWriter(_core.Writer):
         if "terminated" not in row:
             raise SchemaMismatch("column 'terminated' is missing")
         single = self._streams == 1 and np.ndim(row["terminated"]) == 0
-        schema = self._buffer._ensure_schema(row, batched=not single)
+        schema = schema_of_steps(self._buffer, row, batched=not single)
         n, arrays = schema.arrays(row, None if single else -1)
         if n != self._streams:
             raise SchemaMismatch(f"{n} rows were given to a writer of {self._streams} streams")
         finals = self._finals(schema, arrays, final_obs, single)
-        raws = self._buffer._raws(priority, n, batched=not single)
+        raws = raw_priorities(self._buffer, priority, n, batched=not single)
         if not self._is_open():
             self._attach(schema)
         ids: Ids | int = self._append_prepared(arrays, finals, raws, timeout, single)

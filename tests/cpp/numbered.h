@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "code_of.h"
 #include "core/buffer.h"
 #include "core/codec.h"
 #include "core/pieces.h"
@@ -236,17 +237,6 @@ inline std::vector<std::int64_t> count_from(std::int64_t first, std::size_t n) {
   std::vector<std::int64_t> ids(n);
   for (std::size_t i = 0; i < n; ++i) ids[i] = first + static_cast<std::int64_t>(i);
   return ids;
-}
-
-// The code of the Error that `call` throws; 0 when it throws none.
-template <class Call>
-ErrorCode code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode{};
 }
 
 }  // namespace replay_buffer::testing

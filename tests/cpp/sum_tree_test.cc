@@ -7,22 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "code_of.h"
 #include "crowd.h"
-#include "replay_buffer/error.h"
 #include "sanitized.h"
 
 namespace replay_buffer {
 namespace {
 
-template <class Call>
-ErrorCode code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode{};
-}
+using testing::code_of;
 
 TEST(SumTree, FindsTheLeafOfATarget) {
   SumTree tree(5);

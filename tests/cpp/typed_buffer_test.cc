@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "code_of.h"
 #include "crowd.h"
 #include "replay_buffer/buffer.h"
 #include "sanitized.h"
@@ -18,6 +19,7 @@
 namespace replay_buffer {
 namespace {
 
+using testing::code_of;
 using testing::Countdown;
 using testing::crowd;
 using testing::Part;
@@ -43,16 +45,6 @@ bool whole(const Plain::Row& r) {
   const Plain::Row expected = row(static_cast<int>(r.action));
   return r.observation == expected.observation && r.reward == expected.reward &&
          r.next_observation == expected.next_observation && r.done == expected.done;
-}
-
-template <class Call>
-ErrorCode code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode{};
 }
 
 TEST(TypedBuffer, KeepsTheNewestTransitions) {

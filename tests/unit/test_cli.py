@@ -19,6 +19,7 @@ import pytest
 from replay_buffer import BufferConfig, Column, NotFound, ReplayBuffer, _core
 
 SCHEMA = {"obs": Column((3,)), "action": Column((), "int64")}
+pytestmark = pytest.mark.usefixtures("shm_dir")
 
 WRITER = """
 import sys, time
@@ -30,15 +31,6 @@ for i in range(int(sys.argv[2])):
 print("ready", flush=True)
 time.sleep(60)
 """
-
-
-@pytest.fixture(autouse=True)
-def shm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Shared memory of the test's own, so that it sees no segments but its own."""
-    directory = tmp_path / "shm"
-    directory.mkdir()
-    monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", str(directory))
-    return directory
 
 
 def make(name: str, rows: int = 10, **options: Any) -> ReplayBuffer:

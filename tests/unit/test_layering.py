@@ -134,7 +134,10 @@ PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "casting", "ragged", "schema"},
     {"arguments", "inference", "shared_array", "views", "waiting"},
-    {"buffer", "circular", "hindsight", "pipeline", "sharing", "trajectories", "view", "writer"},
+    {
+        *("buffer", "conversion", "reading", "settling", "sharing", "stats"),
+        *("circular", "hindsight", "pipeline", "trajectories", "view", "writer"),
+    },
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},
 ]

@@ -17,12 +17,9 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    directory = tmp_path / "shm"
-    directory.mkdir()
-    monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", str(directory))
+def _nothing_is_left(shm_dir: Path) -> Iterator[None]:
     yield
-    assert list(directory.iterdir()) == []
+    assert list(shm_dir.iterdir()) == []
 
 
 def test_the_whole_result() -> None:

@@ -33,15 +33,6 @@ PREFIX = "replay_buffer_array."
 reads_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.fixture
-def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of the test's own in the place of /dev/shm."""
-    directory = tmp_path / "shm"
-    directory.mkdir()
-    monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", str(directory))
-    return directory
-
-
 def names(directory: Path) -> list[str]:
     return sorted(path.name.removeprefix(PREFIX) for path in directory.iterdir())
 
@@ -78,11 +69,11 @@ def test_the_name_is_enough_to_see_the_same_memory() -> None:
         assert one.name == other.name
 
 
-def test_every_array_has_a_file_of_its_own_for_this_user_alone(shm: Path) -> None:
+def test_every_array_has_a_file_of_its_own_for_this_user_alone(shm_dir: Path) -> None:
     with SharedArray.create(2, "bool") as one, SharedArray.create(2, "bool") as other:
-        assert names(shm) == sorted([one.name, other.name])
-        assert {stat.S_IMODE(path.stat().st_mode) for path in shm.iterdir()} == {0o600}
-    assert names(shm) == []
+        assert names(shm_dir) == sorted([one.name, other.name])
+        assert {stat.S_IMODE(path.stat().st_mode) for path in shm_dir.iterdir()} == {0o600}
+    assert names(shm_dir) == []
 
 
 def test_repr_says_what_it_is() -> None:
@@ -158,9 +149,9 @@ def mappings(inode: int) -> int:
 
 
 @reads_proc
-def test_views_keep_the_memory_until_the_last_of_them_is_gone(shm: Path) -> None:
+def test_views_keep_the_memory_until_the_last_of_them_is_gone(shm_dir: Path) -> None:
     with SharedArray.create((1000, 10), "int64") as shared:
-        (path,) = shm.iterdir()
+        (path,) = shm_dir.iterdir()
         inode = path.stat().st_ino
         shared.array[:] = np.arange(10)
         view = shared.array[5:, ::2].T
@@ -172,9 +163,9 @@ def test_views_keep_the_memory_until_the_last_of_them_is_gone(shm: Path) -> None
 
 
 @reads_proc
-def test_closing_gives_the_memory_back(shm: Path) -> None:
+def test_closing_gives_the_memory_back(shm_dir: Path) -> None:
     with SharedArray.create(1000, "int64") as shared:
-        (path,) = shm.iterdir()
+        (path,) = shm_dir.iterdir()
         inode = path.stat().st_ino
         other = SharedArray.open(shared.name)
         assert mappings(inode) == 2
@@ -207,12 +198,12 @@ def test_no_descriptor_is_leaked() -> None:
     assert descriptors() == before
 
 
-def test_losing_an_array_without_unlinking_it_is_warned_of(shm: Path) -> None:
+def test_losing_an_array_without_unlinking_it_is_warned_of(shm_dir: Path) -> None:
     shared = SharedArray.create(3, "int8")
     name = shared.name
     with pytest.warns(ResourceWarning, match=name):
         del shared
-    assert names(shm) == [name]
+    assert names(shm_dir) == [name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SharedArray.open(name)  # not the creator
@@ -254,10 +245,10 @@ def test_pickling_carries_the_name() -> None:
         ((3,), None),
     ],
 )
-def test_a_bad_shape_or_dtype_is_refused(shm: Path, shape: Any, dtype: Any) -> None:
+def test_a_bad_shape_or_dtype_is_refused(shm_dir: Path, shape: Any, dtype: Any) -> None:
     with pytest.raises(InvalidArgument):
         SharedArray.create(shape, dtype)
-    assert names(shm) == []
+    assert names(shm_dir) == []
 
 
 @pytest.mark.parametrize(
@@ -339,33 +330,33 @@ GOLDEN = bytes.fromhex(
 )
 
 
-def test_an_array_of_format_version_1_can_be_opened(shm: Path) -> None:
-    (shm / f"{PREFIX}golden").write_bytes(GOLDEN)
+def test_an_array_of_format_version_1_can_be_opened(shm_dir: Path) -> None:
+    (shm_dir / f"{PREFIX}golden").write_bytes(GOLDEN)
     with SharedArray.open("golden") as shared:
         assert shared.array.dtype == np.float32
         assert shared.array.tolist() == [[1.0] * 3] * 2
-    assert (shm / f"{PREFIX}golden").read_bytes() == GOLDEN
+    assert (shm_dir / f"{PREFIX}golden").read_bytes() == GOLDEN
 
 
-def test_an_array_is_written_in_format_version_1(shm: Path) -> None:
+def test_an_array_is_written_in_format_version_1(shm_dir: Path) -> None:
     with SharedArray.create((2, 3), "float32") as shared:
         shared.array[:] = 1
-        assert (shm / (PREFIX + shared.name)).read_bytes() == GOLDEN
+        assert (shm_dir / (PREFIX + shared.name)).read_bytes() == GOLDEN
     assert header(11, [2, 3], 24) == GOLDEN[:128]
 
 
-def test_a_damaged_header_is_never_believed(shm: Path) -> None:
+def test_a_damaged_header_is_never_believed(shm_dir: Path) -> None:
     for at in range(128):
         damaged = bytearray(GOLDEN)
         damaged[at] ^= 0x40
-        (shm / f"{PREFIX}damaged").write_bytes(damaged)
+        (shm_dir / f"{PREFIX}damaged").write_bytes(damaged)
         with pytest.raises(Incompatible if 8 <= at < 12 else Corrupt, match="damaged"):
             SharedArray.open("damaged")
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 127, 128, len(GOLDEN) - 1])
-def test_a_file_that_is_too_short_is_corrupt(shm: Path, size: int) -> None:
-    (shm / f"{PREFIX}short").write_bytes(GOLDEN[:size])
+def test_a_file_that_is_too_short_is_corrupt(shm_dir: Path, size: int) -> None:
+    (shm_dir / f"{PREFIX}short").write_bytes(GOLDEN[:size])
     with pytest.raises(Corrupt, match="short"):
         SharedArray.open("short")
 
@@ -383,15 +374,15 @@ def test_a_file_that_is_too_short_is_corrupt(shm: Path, size: int) -> None:
         header(2, [1] * 8, 1, dimensions=2**32 - 1),
     ],
 )
-def test_lengths_that_make_no_sense_are_corrupt(shm: Path, said: bytes) -> None:
-    (shm / f"{PREFIX}wrong").write_bytes(said + bytes(4096))
+def test_lengths_that_make_no_sense_are_corrupt(shm_dir: Path, said: bytes) -> None:
+    (shm_dir / f"{PREFIX}wrong").write_bytes(said + bytes(4096))
     with pytest.raises(Corrupt):
         SharedArray.open("wrong")
 
 
-def test_what_is_not_a_file_is_refused(shm: Path) -> None:
-    (shm / f"{PREFIX}directory").mkdir()
-    os.mkfifo(shm / f"{PREFIX}pipe")
+def test_what_is_not_a_file_is_refused(shm_dir: Path) -> None:
+    (shm_dir / f"{PREFIX}directory").mkdir()
+    os.mkfifo(shm_dir / f"{PREFIX}pipe")
     for name in ("directory", "pipe"):
         with pytest.raises(InvalidArgument, match=name):
             SharedArray.open(name)

@@ -21,15 +21,6 @@ from replay_buffer import NotFound, SharedArray, _core
 PREFIX = "replay_buffer_array."
 
 
-@pytest.fixture
-def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of the test's own in the place of /dev/shm."""
-    directory = tmp_path / "shm"
-    directory.mkdir()
-    monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", str(directory))
-    return directory
-
-
 def names(directory: Path) -> list[str]:
     return sorted(path.name.removeprefix(PREFIX) for path in directory.iterdir())
 
@@ -73,9 +64,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-def test_workers_and_their_parent_see_one_memory(tmp_path: Path, shm: Path, method: str) -> None:
+def test_workers_and_their_parent_see_one_memory(
+    tmp_path: Path, shm_dir: Path, method: str
+) -> None:
     run(tmp_path, WORKERS.replace("{method}", method))
-    assert names(shm) == []
+    assert names(shm_dir) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -89,7 +82,7 @@ def test_workers_and_their_parent_see_one_memory(tmp_path: Path, shm: Path, meth
     ],
 )
 def test_rule_25_a_forked_child_never_removes_the_name(
-    tmp_path: Path, shm: Path, child: str
+    tmp_path: Path, shm_dir: Path, child: str
 ) -> None:
     script = f"""
 import gc, os, sys
@@ -105,11 +98,13 @@ with SharedArray.create(4, "int64") as shared:
     SharedArray.open(shared.name).close()
 """
     run(tmp_path, script)
-    assert names(shm) == []
+    assert names(shm_dir) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_removes_what_it_created_or_opened_itself(tmp_path: Path, shm: Path) -> None:
+def test_a_forked_child_removes_what_it_created_or_opened_itself(
+    tmp_path: Path, shm_dir: Path
+) -> None:
     run(
         tmp_path,
         """
@@ -126,7 +121,7 @@ assert os.waitpid(pid, 0)[1] == 0
 shared.close()
 """,
     )
-    assert names(shm) == []
+    assert names(shm_dir) == []
 
 
 # ---- those who are killed
@@ -155,7 +150,7 @@ def kill(process: subprocess.Popen[str]) -> None:
         assert process.wait() == -signal.SIGKILL
 
 
-def test_rule_25_what_a_killed_creator_leaves_is_recognised_and_removed(shm: Path) -> None:
+def test_rule_25_what_a_killed_creator_leaves_is_recognised_and_removed(shm_dir: Path) -> None:
     creator, name = start_creator()
     size = 128 + 8000
     assert _core.list_shared_arrays() == [(name, size, True)]
@@ -167,7 +162,7 @@ def test_rule_25_what_a_killed_creator_leaves_is_recognised_and_removed(shm: Pat
         assert _core.remove_stale_shared_arrays() == []
     assert _core.remove_stale_shared_arrays() == [name]
     assert _core.list_shared_arrays() == []
-    assert names(shm) == []
+    assert names(shm_dir) == []
     with pytest.raises(NotFound):
         SharedArray.open(name)
 
@@ -181,7 +176,7 @@ while True:
 """
 
 
-def test_rule_25_a_kill_at_any_moment_leaves_nothing_that_is_not_removed(shm: Path) -> None:
+def test_rule_25_a_kill_at_any_moment_leaves_nothing_that_is_not_removed(shm_dir: Path) -> None:
     for i in range(20):
         process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -193,10 +188,10 @@ def test_rule_25_a_kill_at_any_moment_leaves_nothing_that_is_not_removed(shm: Pa
             with SharedArray.open(name) as whole:
                 assert whole.array.shape == (100_000,)
         _core.remove_stale_shared_arrays()
-        assert list(shm.iterdir()) == []
+        assert list(shm_dir.iterdir()) == []
 
 
-def test_an_array_is_in_use_while_a_view_is_all_that_is_left(shm: Path) -> None:
+def test_an_array_is_in_use_while_a_view_is_all_that_is_left(shm_dir: Path) -> None:
     shared = SharedArray.create(3, "int8")
     view = shared.array
     shared.close()
@@ -207,7 +202,7 @@ def test_an_array_is_in_use_while_a_view_is_all_that_is_left(shm: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_an_array_is_in_use_while_a_forked_child_of_its_dead_creator_lives(shm: Path) -> None:
+def test_an_array_is_in_use_while_a_forked_child_of_its_dead_creator_lives(shm_dir: Path) -> None:
     creator, name = start_creator("child = os.fork()\nif child == 0: time.sleep(100)\nprint(child)")
     child, name = int(name), creator.stdout.readline().strip()  # type: ignore[union-attr]
     try:
@@ -221,17 +216,19 @@ def test_an_array_is_in_use_while_a_forked_child_of_its_dead_creator_lives(shm: 
     assert removed == [name]
 
 
-def test_only_shared_arrays_are_listed_and_removed(shm: Path) -> None:
+def test_only_shared_arrays_are_listed_and_removed(shm_dir: Path) -> None:
     others = [f"{PREFIX}foreign", f"{PREFIX}empty", "replay_buffer.buffer", "other"]
     for other in others:
-        (shm / other).write_bytes(b"" if "empty" in other else b"x" * 500)
-    (shm / f"{PREFIX}directory").mkdir()
+        (shm_dir / other).write_bytes(b"" if "empty" in other else b"x" * 500)
+    (shm_dir / f"{PREFIX}directory").mkdir()
     assert _core.list_shared_arrays() == []
     assert _core.remove_stale_shared_arrays() == []
-    assert sorted(path.name for path in shm.iterdir()) == sorted([*others, f"{PREFIX}directory"])
+    assert sorted(path.name for path in shm_dir.iterdir()) == sorted(
+        [*others, f"{PREFIX}directory"]
+    )
 
 
-def test_opening_and_removing_at_once_gives_an_array_that_is_kept_or_none(shm: Path) -> None:
+def test_opening_and_removing_at_once_gives_an_array_that_is_kept_or_none(shm_dir: Path) -> None:
     for _ in range(200):
         handed_on = SharedArray.create(3, "int8")
         handed_on.close()
@@ -243,7 +240,7 @@ def test_opening_and_removing_at_once_gives_an_array_that_is_kept_or_none(shm: P
                     opened.unlink()
             except NotFound:
                 assert removed.result() == [handed_on.name]
-        assert names(shm) == []
+        assert names(shm_dir) == []
 
 
 # ---- other users

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from scipy import stats
 
 from replay_buffer import BufferConfig, Column, ReplayBuffer, Schema
+from replay_buffer.testing.content import live_ids as live_ids
+from replay_buffer.testing.content import masses as masses
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -33,18 +35,6 @@ def fill(buffer: ReplayBuffer, raws: Iterable[float]) -> Ids:
     raws = np.asarray(list(raws), np.float32)
     ids: Ids = buffer.add_batch(np.arange(len(raws)), priority=raws)
     return ids
-
-
-def live_ids(buffer: ReplayBuffer) -> Ids:
-    """The ids of all stored rows, oldest first."""
-    ids: Ids = buffer.latest(buffer.capacity)["indices"]
-    return ids
-
-
-def masses(raws: Any, alpha: float, epsilon: float = 1e-6) -> Floats:
-    """(p + epsilon)^alpha in double precision."""
-    mass: Floats = (np.asarray(raws, np.float64) + epsilon) ** alpha
-    return mass
 
 
 def rank_masses(raws: Any, alpha: float) -> Floats:

@@ -1,0 +1,82 @@
+"""Reading what is there: rows and priorities by their ids, views, and whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import arguments, ragged
+from .errors import NotEnoughRows, RowGone
+from .hindsight import HindsightView
+from .trajectories import TrajectoryView, only_item
+from .view import View
+from .views import Hindsight, Part, Trajectory
+
+if TYPE_CHECKING:
+    from .buffer import Batch, ReplayBuffer
+
+
+def latest(buffer: ReplayBuffer, n: int) -> Batch:
+    """See ReplayBuffer.latest."""
+    n = arguments.count("n", n)
+    if not buffer._settled():
+        return get(buffer, np.empty(0, np.int64))
+    for _ in range(16):
+        ids = buffer._latest_ids(min(n, buffer.capacity))
+        batch, gone = buffer._get_rows(ids)
+        batch["indices"] = ids
+        if not gone.any():
+            return batch
+    # Writers are so fast that some rows are always overwritten between the two calls.
+    assert buffer.schema is not None
+    kept: Batch = ragged.select(~gone, batch, buffer.schema.fields)
+    return kept
+
+
+def get(buffer: ReplayBuffer, ids: Any) -> Batch:
+    """See ReplayBuffer.get."""
+    wanted = arguments.row_ids(ids)
+    if not buffer._settled():
+        buffer._check_open()
+        if wanted.size == 0:
+            raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
+        raise RowGone(f"row {wanted.flat[0]} is not in the buffer")
+    batch, gone = buffer._get_rows(wanted)
+    if gone.any():
+        first = wanted[gone][0]
+        raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
+    batch["indices"] = wanted.copy()
+    return batch
+
+
+def priorities(buffer: ReplayBuffer, ids: Any) -> npt.NDArray[np.float32]:
+    """See ReplayBuffer.priorities."""
+    buffer._check_weighted()
+    wanted = arguments.row_ids(ids)
+    raws: npt.NDArray[np.float32] = buffer._raw_priorities(wanted)
+    gone = np.isnan(raws)
+    if gone.any():
+        raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone")
+    return raws
+
+
+def view_of(buffer: ReplayBuffer, parts: tuple[Part, ...]) -> View:
+    """The kind of view that these parts ask for."""
+    if any(isinstance(part, Trajectory) for part in parts):
+        return TrajectoryView(buffer, parts)
+    if any(isinstance(part, Hindsight) for part in parts):
+        return HindsightView(buffer, parts)
+    return View(buffer, parts)
+
+
+def episodes(view: View) -> Iterator[Batch]:
+    """What a view of whole trajectories has now; see ReplayBuffer.episodes."""
+    for start in np.sort(view.starts()):
+        try:
+            batch = view.get([start])
+        except RowGone:
+            continue
+        yield only_item(batch)

@@ -1,0 +1,57 @@
+"""How a buffer gets its columns: told when it is made, or by the first row of any thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _core, waiting
+from .config import BufferConfig
+from .inference import check_steps
+from .schema import Column, Schema
+
+if TYPE_CHECKING:
+    from .buffer import Batch, ReplayBuffer
+
+
+def check(config: BufferConfig, seed: int) -> None:
+    """Raises what is wrong with a config, before any columns are known."""
+    _core.plan(Schema({"x": Column()}).core_columns(), config.core_options(seed))
+
+
+def use(buffer: ReplayBuffer, schema: Schema) -> None:
+    """Makes the segment. Of several threads one may do so: see `settle`."""
+    config = buffer.config
+    if config.storage == "steps":
+        check_steps(schema)
+    options = config.core_options(buffer._seed)
+    buffer._create(buffer.location, schema.core_columns(), options)
+    buffer._schema = schema
+
+
+def settle(buffer: ReplayBuffer, schema: Schema) -> Schema:
+    """The columns: these, unless another thread's first row came first."""
+    with buffer._settling:
+        buffer._check_open()
+        if buffer._schema is None:
+            use(buffer, schema)
+    assert buffer._schema is not None
+    return buffer._schema
+
+
+def await_first_row(buffer: ReplayBuffer, n: int, limit: float) -> float:
+    """Waits for the row, of another thread, that settles the columns. Returns the time left."""
+    missing = f"0 of {max(1, buffer.config.min_size)} rows are there (min_size)"
+    left = waiting.poll(
+        lambda: buffer.closed or buffer.schema is not None, limit, f"sample({n})", missing
+    )
+    buffer._check_open()
+    return left
+
+
+def schema_of_steps(buffer: ReplayBuffer, row: Batch, *, batched: bool) -> Schema:
+    """The columns of steps: known, or settled by the values of the first."""
+    if buffer._schema is not None:
+        return buffer._schema
+    schema = buffer._draft.settle(row, batched=batched, steps=True)
+    schema.arrays(row, -1 if batched else None)  # raises what is wrong with the values
+    return settle(buffer, schema)

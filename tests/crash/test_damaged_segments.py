@@ -1,0 +1,128 @@
+"""Damaged and forged segments: refused with a clear error; never a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crash.processes import add, make
+from replay_buffer import Corrupt, Incompatible, InvalidArgument, ReplayBuffer, ReplayBufferError
+
+pytestmark = pytest.mark.usefixtures("shm_dir")
+
+
+@pytest.fixture
+def specimen(shm_dir: Path) -> Path:
+    with make(capacity=50, strategy="prioritized") as buffer:
+        for i in range(70):
+            add(buffer, i)
+    return shm_dir / "replay_buffer.hostile"
+
+
+def opened_as(path: Path, raw: bytes) -> None:
+    """Opens a segment of these bytes, both ways. It is another file each time."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(raw)
+    for readonly in (True, False):
+        ReplayBuffer.open("shm:hostile", readonly=readonly).close()
+
+
+def patched(raw: bytes, offset: int, kind: str, value: int) -> bytes:
+    patch = struct.pack(kind, value)
+    return raw[:offset] + patch + raw[offset + len(patch) :]
+
+
+def test_a_segment_of_a_newer_format_is_incompatible(specimen: Path) -> None:
+    raw = specimen.read_bytes()
+    with pytest.raises(Incompatible, match="format 2"):
+        opened_as(specimen, patched(raw, 8, "<I", 2))
+    with pytest.raises(Incompatible):
+        opened_as(specimen, patched(raw, 12, "<I", 1024))
+
+
+def test_a_truncated_segment_is_corrupt_at_every_length(specimen: Path) -> None:
+    raw = specimen.read_bytes()
+    header = 9 * 64 + 2 * 192
+    lengths = [*range(0, header + 1, 7), header, 2 * header, len(raw) // 2, len(raw) - 1]
+    for length in lengths:
+        with pytest.raises(Corrupt):
+            opened_as(specimen, raw[:length])
+
+
+def test_what_does_not_begin_like_a_segment_is_corrupt(specimen: Path) -> None:
+    raw = specimen.read_bytes()
+    with pytest.raises(Corrupt, match="begin"):
+        opened_as(specimen, b"X" + raw[1:])
+    with pytest.raises(Corrupt):
+        opened_as(specimen, bytes(len(raw)))
+
+
+def test_every_byte_of_the_fixed_header_is_checked(specimen: Path) -> None:
+    raw = specimen.read_bytes()
+    for offset in [*range(3 * 64), *range(10 * 64, 10 * 64 + 2 * 192, 5)]:
+        changed = bytearray(raw)
+        changed[offset] ^= 0x10
+        with pytest.raises((Corrupt, Incompatible)):
+            opened_as(specimen, bytes(changed))
+
+
+def test_a_wrong_total_size_is_corrupt(specimen: Path) -> None:
+    raw = specimen.read_bytes()
+    for total in (0, len(raw) - 1, len(raw) + 1, 2 * len(raw), 2**63, 2**64 - 1):
+        with pytest.raises(Corrupt):
+            opened_as(specimen, with_checksum(patched(raw, 16, "<Q", total)))
+
+
+def with_checksum(raw: bytes) -> bytes:
+    """As somebody would write it who knows the format."""
+    mask, prime = 2**64 - 1, 0x9E3779B97F4A7C15
+
+    def mix(h: int, word: int) -> int:
+        h = ((h ^ word) * prime) & mask
+        return h ^ (h >> 29)
+
+    def checksum(data: bytes, h: int) -> int:
+        h = mix(h, len(data))
+        for (word,) in struct.iter_unpack("<Q", data):
+            h = mix(h, word)
+        return mix(h, prime)
+
+    columns = struct.unpack_from("<I", raw, 32 + 48)[0]
+    h = checksum(raw[:24] + bytes(8) + raw[32:192], 0)
+    h = checksum(raw[640 : 640 + columns * 192], h)
+    return patched(raw, 24, "<Q", h)
+
+
+def test_a_header_forged_with_its_checksum_is_refused_or_works(specimen: Path) -> None:
+    raw = specimen.read_bytes()
+    assert with_checksum(raw) == raw
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        offset = int(rng.choice([*range(32, 192, 4), *range(640, 640 + 384, 4)]))
+        value = int(rng.choice([0, 1, 2, 255, 2**31, 2**32 - 1, int(rng.integers(2**32))]))
+        try:
+            opened_as(specimen, with_checksum(patched(raw, offset, "<I", value)))
+        except (Corrupt, Incompatible, InvalidArgument):
+            continue
+        with ReplayBuffer.open("shm:hostile") as buffer:
+            buffer.stats()
+            with contextlib.suppress(ReplayBufferError):
+                buffer.sample(4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("a", "a/b"), ("a/b", "a"), ("a/", "b"), ("", "b"), ("a", "a"), ("\x07", "b"), ("\xff", "b")],
+)
+def test_column_names_that_make_no_sense_are_corrupt(
+    specimen: Path, first: str, second: str
+) -> None:
+    raw = specimen.read_bytes()
+    for at, name in ((640, first), (640 + 192, second)):
+        raw = raw[:at] + name.encode("latin-1").ljust(64, b"\0") + raw[at + 64 :]
+    with pytest.raises(Corrupt):
+        opened_as(specimen, with_checksum(raw))

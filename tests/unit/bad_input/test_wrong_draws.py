@@ -1,0 +1,138 @@
+"""Draws that make no sense: sizes, ids, options, and arrays to sample into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_buffer import (
+    BufferConfig,
+    InvalidArgument,
+    NotEnoughRows,
+    ReplayBuffer,
+    ReplayBufferError,
+    RowGone,
+    Schema,
+    SchemaMismatch,
+)
+from unit.bad_input.rows import SCHEMA, refused, row, rows
+
+WRONG_SAMPLES: list[tuple[Any, list[str]]] = [
+    (0, ["batch_size", "at least 1", "0"]),
+    (-1, ["batch_size", "at least 1", "-1"]),
+    (-(2**70), ["batch_size", "at least 1"]),
+    (True, ["batch_size", "True"]),
+    (2.0, ["batch_size", "whole number", "2.0"]),
+    ("3", ["batch_size", "whole number", "'3'"]),
+    (None, ["batch_size", "whole number", "None"]),
+    ([3], ["batch_size", "whole number"]),
+    (2**31, ["batch_size", "2^31"]),
+    (2**70, ["batch_size", "2^31"]),
+]
+
+
+@pytest.mark.parametrize(("batch_size", "said"), WRONG_SAMPLES)
+def test_a_batch_size_that_makes_no_sense_is_refused(
+    buffer: ReplayBuffer, batch_size: Any, said: list[str]
+) -> None:
+    refused(buffer, lambda: buffer.sample(batch_size), InvalidArgument, *said)
+    refused(buffer, lambda: buffer.sample(batch_size=batch_size), InvalidArgument, *said)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, "3", None, True])
+def test_latest_of_a_number_that_makes_no_sense_is_refused(buffer: ReplayBuffer, n: Any) -> None:
+    refused(buffer, lambda: buffer.latest(n), InvalidArgument, "n must be")
+
+
+@pytest.mark.parametrize("ids", [0, [[0]], [0.5], ["a"], "abc", None, [True], [2**70], [None]])
+def test_get_of_what_are_no_row_ids_is_refused(buffer: ReplayBuffer, ids: Any) -> None:
+    refused(buffer, lambda: buffer.get(ids), InvalidArgument, "row ids")
+
+
+def test_get_of_ids_beyond_63_bits_is_refused(buffer: ReplayBuffer) -> None:
+    refused(buffer, lambda: buffer.get(np.array([2**64 - 1], np.uint64)), InvalidArgument)
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_a_batch_from_an_empty_buffer_is_refused(schema: Schema | None) -> None:
+    buffer = ReplayBuffer(BufferConfig(4), schema=schema)
+    for _ in range(2):
+        with pytest.raises(NotEnoughRows, match=r"32.*empty"):
+            buffer.sample(32)
+    with pytest.raises(RowGone):
+        buffer.get([0])
+    assert len(buffer) == 0
+
+
+def test_beta_is_refused_where_there_are_no_weights(buffer: ReplayBuffer) -> None:
+    refused(buffer, lambda: buffer.sample(3, beta=0.5), InvalidArgument, "uniform")
+
+
+def test_a_priority_is_refused_where_none_is_kept(buffer: ReplayBuffer) -> None:
+    refused(buffer, lambda: buffer.add(**row(), priority=1.0), InvalidArgument, "uniform")
+    refused(
+        buffer, lambda: buffer.add_batch(**rows(2), priority=[1.0, 1.0]), InvalidArgument, "uniform"
+    )
+
+
+def test_a_refused_priority_of_a_first_row_settles_nothing() -> None:
+    buffer = ReplayBuffer(BufferConfig(4))
+    with pytest.raises(InvalidArgument):
+        buffer.add(x=1.0, priority=1.0)
+    assert buffer.schema is None
+
+
+# ---- arrays to sample into
+
+
+def odd_outs() -> dict[str, tuple[Callable[[dict[str, Any]], Any], type[ReplayBufferError], str]]:
+    def changed(name: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], Any]:
+        return lambda out: {**out, name: value(out[name])}
+
+    def without(name: str) -> Callable[[dict[str, Any]], Any]:
+        return lambda out: {key: value for key, value in out.items() if key != name}
+
+    def locked(array: Any) -> Any:
+        array = array.copy()
+        array.flags.writeable = False
+        return array
+
+    def unaligned(array: Any) -> Any:
+        return np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+
+    mismatch = SchemaMismatch
+    return {
+        "missing column": (without("reward"), mismatch, "'reward'"),
+        "missing indices": (without("indices"), mismatch, "'indices'"),
+        "missing nested": (changed("goal", lambda g: {"x": g["x"]}), mismatch, "'goal/lit'"),
+        "nested not a dict": (changed("goal", lambda g: g["x"]), InvalidArgument, "goal"),
+        "too short": (changed("reward", lambda a: a[:-1].copy()), mismatch, "'reward'"),
+        "too long": (changed("reward", lambda a: np.r_[a, a]), mismatch, "'reward'"),
+        "other dtype": (changed("reward", lambda a: a.astype("f8")), mismatch, "'reward'"),
+        "other shape": (changed("obs", lambda a: a.reshape(4, 6)), mismatch, "'obs'"),
+        "list": (changed("reward", lambda a: a.tolist()), mismatch, "'reward'"),
+        "None": (changed("reward", lambda a: None), mismatch, "'reward'"),
+        "read-only": (changed("obs", locked), mismatch, "'obs'"),
+        "column-major": (changed("obs", np.asfortranarray), mismatch, "'obs'"),
+        "strided": (changed("reward", lambda a: np.repeat(a, 2)[::2]), mismatch, "'reward'"),
+        "byte-swapped": (changed("obs", lambda a: a.astype(">f4")), mismatch, "'obs'"),
+        "unaligned": (changed("obs", unaligned), mismatch, "'obs'"),
+        "indices of int32": (changed("indices", lambda a: a.astype("i4")), mismatch, "'indices'"),
+        "list of arrays": (lambda out: list(out.values()), InvalidArgument, "dict"),
+        "a number": (lambda out: 5, InvalidArgument, "dict"),
+    }
+
+
+@pytest.mark.parametrize("odd", odd_outs())
+def test_arrays_that_cannot_be_sampled_into_are_refused_untouched(
+    buffer: ReplayBuffer, odd: str
+) -> None:
+    change, error, said = odd_outs()[odd]
+    good = buffer.sample(4)
+    expected = {name: repr(value) for name, value in good.items()}
+    out = change(good)
+    refused(buffer, lambda: buffer.sample(4, out=out), error, said, "out")
+    assert {name: repr(value) for name, value in good.items()} == expected
