@@ -207,21 +207,21 @@ SCARCE_FOR_WINDOWS = """
 import os
 import resource
 import numpy as np
-from replay_buffer import BufferConfig, ReplayBuffer, Sequence
+from replay_buffer import BufferConfig, FrameStack, ReplayBuffer, Sequence
 
 buffer = ReplayBuffer(
-    BufferConfig(100_000, storage="steps"), obs_shape=(), obs_dtype="float32", action_dim=2
+    BufferConfig(300_000, storage="steps"), obs_shape=(), obs_dtype="float32", action_dim=2
 )
-with buffer.writer(streams=1000) as writer:
-    flags = np.zeros(1000, bool)
-    for _ in range(99):
-        writer.append(np.zeros(1000), np.zeros(1000, np.int64), np.ones(1000), flags, flags)
-batch = 4 * 2**20 * (4 + 8 + 4 + 4)
+with buffer.writer() as writer:
+    for _ in range(300_000):
+        writer.append(0.0, 0, 1.0, False, False)
+view = buffer.view(FrameStack(2), Sequence(2**18, pad=False))
+batch = 4 * 2**18 * (8 + 8 + 4 + 4)
 with open("/proc/self/statm") as statm:
     used = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 resource.setrlimit(resource.RLIMIT_AS, (used + batch + 4 * 2**20, resource.RLIM_INFINITY))
 try:
-    buffer.view(Sequence(2**20)).sample(4)
+    view.sample(4)
 except MemoryError:
     print("MemoryError")
 """

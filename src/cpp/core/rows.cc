@@ -114,43 +114,23 @@ void Rows::gather_arena(const Lines& rows, std::size_t column, std::byte* to, st
   }
 }
 
-void Rows::gather_unpacked(std::size_t column, std::span<const std::int64_t> slots,
-                           std::byte* array, std::size_t at) const {
+void Rows::gather_unpacked(std::size_t column, std::span<const Evenly> rows, std::byte* array,
+                           std::size_t at) const {
   const std::size_t bytes = places_[column].bytes;
   const bool variable = places_[column].variable();
-  for (const std::int64_t slot : slots) {
-    const auto at_slot = static_cast<std::size_t>(slot);
-    if (variable) {
-      auto& pieces = *reinterpret_cast<Pieces*>(array);
-      if (slot >= 0) {
-        unpack_piece(column, at_slot, pieces, at);
+  for (const Evenly& some : rows) {
+    for (std::uint64_t i = 0; i < some.n; ++i, ++at) {
+      const bool none = some.slot == Evenly::kNone;
+      const std::size_t slot = some.slot + i * some.distance;
+      if (variable) {
+        auto& pieces = *reinterpret_cast<Pieces*>(array);
+        none ? void(pieces.room(at, 0)) : unpack_piece(column, slot, pieces, at);
+      } else if (none) {
+        std::memset(array + at * bytes, 0, bytes);
       } else {
-        pieces.room(at, 0);
-      }
-    } else if (slot >= 0) {
-      unpack_cell(column, at_slot, array + at * bytes);
-    } else {
-      std::memset(array + at * bytes, 0, bytes);
-    }
-    ++at;
-  }
-}
-
-void Rows::Listed::stretch() {
-  stretches.clear();
-  const std::size_t n = slots.size();
-  for (std::size_t i = 0; i < n;) {
-    const std::int64_t slot = slots[i];
-    std::int64_t distance = 0;
-    std::size_t end = i + 1;
-    if (end < n && (slot < 0) == (slots[end] < 0)) {
-      distance = slots[end] - slot;
-      while (end < n && slots[end] - slots[end - 1] == distance && (slots[end] < 0) == (slot < 0)) {
-        ++end;
+        unpack_cell(column, slot, array + at * bytes);
       }
     }
-    stretches.push_back({slot, distance, end - i});
-    i = end;
   }
 }
 

@@ -141,6 +141,9 @@ class Rows {
   }
   std::size_t record_stride() const { return stride_; }
   bool words_in_records() const { return words_ == records_; }
+  bool in_record(std::size_t column) const {
+    return !places_[column].own_array && !places_[column].in_arena;
+  }
   // REQUIRES: a column that has no array of its own.
   std::size_t offset_in_record(std::size_t column) const {
     return places_[column].base - static_cast<std::size_t>(records_ - base_);
@@ -190,6 +193,30 @@ class Rows {
       Link link;
       copy_shared(&link, links + slot * link_stride, sizeof(link));
       return link;
+    }
+
+    // Rows from a slot on, each `distance` slots after the one before (or before it), where the
+    // first has this word and the others those of ordinary steps: how many are there, up to `most`,
+    // until one has the row that is next elsewhere, as its link says.
+    template <std::uint16_t Link::* kNext>
+    std::uint64_t even(std::uint64_t slot, std::int64_t distance, std::uint64_t word,
+                       std::uint64_t most) const {
+      const auto length = static_cast<std::uint16_t>(distance < 0 ? -distance : distance);
+      const auto step = row_word(static_cast<std::uint64_t>(distance), RowState::kEmpty);
+      const std::byte* word_of = words + slot * word_stride;
+      const std::byte* link_of = links + slot * link_stride;
+      const std::int64_t to_word = distance * static_cast<std::int64_t>(word_stride);
+      const std::int64_t to_link = distance * static_cast<std::int64_t>(link_stride);
+      for (std::uint64_t n = 0; n < most; ++n) {
+        if (word_at(word_of, std::memory_order_acquire) != word) return n;
+        Link link;
+        copy_shared(&link, link_of, sizeof(link));
+        if (link.*kNext != length) return n + 1;
+        word += step;
+        word_of += to_word;
+        link_of += to_link;
+      }
+      return most;
     }
   };
   Heads heads() const { return {words_, word_stride_, base_ + link_.base, link_.stride}; }
@@ -287,21 +314,15 @@ class Rows {
       find(rows, place.stride);
     }
     const std::size_t unit = step != 0 ? step : place.bytes;
-    std::byte* const to = array + at * unit;
-    switch (place.bytes) {
-      case 1:
-        return copy_cells<1>(to, unit, from, offset, n, 1);
-      case 4:
-        return copy_cells<4>(to, unit, from, offset, n, 4);
-      case 8:
-        return copy_cells<8>(to, unit, from, offset, n, 8);
-      case 16:
-        return copy_cells<16>(to, unit, from, offset, n, 16);
-      case 32:
-        return copy_cells<32>(to, unit, from, offset, n, 32);
-      default:
-        return copy_cells<0>(to, unit, from, offset, n, place.bytes);
-    }
+    copy_column(array + at * unit, unit, from, offset, n, place.bytes);
+  }
+
+  // The same of any number of records, of a column that lies in them: in_record().
+  void gather_records(std::size_t column, std::span<const std::byte* const> records,
+                      std::byte* array, std::size_t at) const {
+    const std::size_t bytes = places_[column].bytes;
+    copy_column(array + at * bytes, bytes, records.data(), offset_in_record(column), records.size(),
+                bytes);
   }
 
   // The same for all columns that are not null.
@@ -313,67 +334,78 @@ class Rows {
     }
   }
 
-  // Rows one after the other, of which -1 is none, and the same as stretches of rows that lie
-  // evenly.
-  struct Listed {
-    // n rows from `slot` on, each `distance` after the one before; slot -1: n times none.
-    struct Stretch {
-      std::int64_t slot;
-      std::int64_t distance;
-      std::size_t n;
-    };
-    std::vector<std::int64_t> slots;
-    std::vector<Stretch> stretches;
+  // n rows from `slot` on, each `distance` after the one before; slot kNone: n times none.
+  struct Evenly {
+    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-    void stretch();
+    std::uint64_t slot;
+    std::uint64_t distance;
+    std::uint64_t n;
   };
 
   // Copies their cells of one column to places of an array from `at` on (or of a Pieces, where
   // their length varies); none is zeros. Does not look at words either.
-  void gather_column(std::size_t column, const Listed& rows, std::byte* array,
+  void gather_column(std::size_t column, std::span<const Evenly> rows, std::byte* array,
                      std::size_t at) const {
     std::byte* to = array + at * places_[column].bytes;
     if (places_[column].in_arena) [[unlikely]]
-      return gather_unpacked(column, rows.slots, array, at);
+      return gather_unpacked(column, rows, array, at);
     switch (places_[column].bytes) {
       case 1:
-        return gather_cells<1>(column, rows.stretches, to);
+        return gather_cells<1>(column, rows, to);
       case 4:
-        return gather_cells<4>(column, rows.stretches, to);
+        return gather_cells<4>(column, rows, to);
       case 8:
-        return gather_cells<8>(column, rows.stretches, to);
+        return gather_cells<8>(column, rows, to);
       case 16:
-        return gather_cells<16>(column, rows.stretches, to);
+        return gather_cells<16>(column, rows, to);
       case 32:
-        return gather_cells<32>(column, rows.stretches, to);
+        return gather_cells<32>(column, rows, to);
       default:
-        return gather_cells<0>(column, rows.stretches, to);
+        return gather_cells<0>(column, rows, to);
     }
   }
 
  private:
+  static void copy_column(std::byte* to, std::size_t step, const std::byte* const* from,
+                          std::size_t offset, std::size_t n, std::size_t bytes) {
+    switch (bytes) {
+      case 1:
+        return copy_cells<1>(to, step, from, offset, n, 1);
+      case 4:
+        return copy_cells<4>(to, step, from, offset, n, 4);
+      case 8:
+        return copy_cells<8>(to, step, from, offset, n, 8);
+      case 16:
+        return copy_cells<16>(to, step, from, offset, n, 16);
+      case 32:
+        return copy_cells<32>(to, step, from, offset, n, 32);
+      default:
+        return copy_cells<0>(to, step, from, offset, n, bytes);
+    }
+  }
   template <std::size_t kBytes>
-  void gather_cells(std::size_t column, std::span<const Listed::Stretch> rows,
-                    std::byte* to) const {
+  void gather_cells(std::size_t column, std::span<const Evenly> rows, std::byte* to) const {
     // Copies, because what is written to bytes could be these for all the compiler knows.
     const std::size_t bytes = kBytes != 0 ? kBytes : places_[column].bytes;
     const auto stride = static_cast<std::int64_t>(places_[column].stride);
     const std::byte* const cells = base_ + places_[column].base;
-    for (const Listed::Stretch& stretch : rows) {
-      if (stretch.slot < 0) [[unlikely]] {
-        std::memset(to, 0, stretch.n * bytes);
-        to += stretch.n * bytes;
+    for (const Evenly& some : rows) {
+      const std::size_t n = some.n;
+      if (some.slot == Evenly::kNone) [[unlikely]] {
+        std::memset(to, 0, n * bytes);
+        to += n * bytes;
         continue;
       }
-      const std::byte* from = cells + stretch.slot * stride;
-      const std::int64_t step = stretch.distance * stride;
+      const std::byte* from = cells + static_cast<std::int64_t>(some.slot) * stride;
+      const std::int64_t step = static_cast<std::int64_t>(some.distance) * stride;
       REPLAY_UNROLL
-      for (std::size_t i = 0; i < stretch.n; ++i, to += bytes, from += step) {
+      for (std::size_t i = 0; i < n; ++i, to += bytes, from += step) {
         copy_shared(to, from, bytes);
       }
     }
   }
-  void gather_unpacked(std::size_t column, std::span<const std::int64_t> slots, std::byte* array,
+  void gather_unpacked(std::size_t column, std::span<const Evenly> rows, std::byte* array,
                        std::size_t at) const;
   std::byte* arena_of(std::size_t slot) const {
     return arenas_ + slot / block_rows_ * arena_bytes_;

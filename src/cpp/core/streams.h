@@ -29,6 +29,26 @@ struct Place {
   bool has(std::uint64_t flags) const { return (row_flags(word) & flags) != 0; }
 };
 
+// Rows of one block that lie evenly, each `distance` slots after the one before. What is not an
+// ordinary step, and so has flags, is by itself.
+struct Stretch {
+  std::uint64_t slot = 0;
+  std::uint64_t word = 0;  // of the first row
+  std::uint64_t distance = 0;
+  std::uint64_t n = 0;
+
+  static Stretch one(const Place& row) { return {row.slot, row.word, 0, 1}; }
+  Place operator[](std::uint64_t i) const {
+    return {slot + i * distance, word + i * row_word(distance, RowState::kEmpty)};
+  }
+  bool has(std::uint64_t flags) const { return (row_flags(word) & flags) != 0; }
+  Stretch first(std::uint64_t rows) const { return {slot, word, distance, rows}; }
+  Stretch behind(std::uint64_t rows) const {
+    const Place row = (*this)[rows];
+    return {row.slot, row.word, distance, n - rows};
+  }
+};
+
 class Streams {
  public:
   // The ring must outlive it.
@@ -83,50 +103,32 @@ class Streams {
     return previous_block(from, distance, to);
   }
 
-  // The rows that follow one another from a row on, with no flag, so that they are ordinary steps:
-  // up to `most`, as many as are in its block. Writes them to `to` and returns how many. REQUIRES:
-  // rows are steps, and the row is not the last of its episode.
-  std::size_t run(const Place& from, std::size_t most, Place* to) const {
+  // The ordinary steps that follow a row in its block, as far as they lie evenly: up to `most`.
+  // REQUIRES: rows are steps, and the row is not the last of its episode.
+  Stretch run(const Place& from, std::size_t most) const {
     const Rows::Heads heads = ring_.rows.heads();
-    const std::uint64_t end = block_end(from.slot);
-    std::uint64_t slot = from.slot;
-    std::uint64_t expected = row_word(from.id(), RowState::kCommitted);
-    std::uint64_t distance = heads.link(slot).ahead;
-    std::size_t n = 0;
-    while (n < most && distance != 0 && slot + distance < end) {
-      slot += distance;
-      expected += row_word(distance, RowState::kEmpty);
-      if (heads.word(slot, std::memory_order_acquire) != expected) break;
-      to[n++] = {slot, expected};
-      // Most often the same again: a guess that the next row need not wait for.
-      if (const std::uint64_t ahead = heads.link(slot).ahead; ahead != distance) [[unlikely]] {
-        distance = ahead;
-      }
-    }
-    return n;
+    const std::uint64_t distance = heads.link(from.slot).ahead;
+    if (distance == 0) return {};
+    const std::uint64_t room = (block_end(from.slot) - 1 - from.slot) / distance;
+    const std::uint64_t word = row_word(from.id() + distance, RowState::kCommitted);
+    const Stretch all{from.slot + distance, word, distance, std::min<std::uint64_t>(most, room)};
+    return all.first(
+        heads.even<&Link::ahead>(all.slot, static_cast<std::int64_t>(distance), word, all.n));
   }
 
   // The same in the other direction. REQUIRES: the row is not the first of its episode.
-  std::size_t run_back(const Place& from, std::size_t most, Place* to) const {
-    const std::uint64_t oldest = row_word(ring_.blocks.oldest_id(), RowState::kEmpty);
+  Stretch run_back(const Place& from, std::size_t most) const {
     const Rows::Heads heads = ring_.rows.heads();
-    const std::uint64_t first = from.slot - offset(from.slot);
-    std::uint64_t slot = from.slot;
-    std::uint64_t expected = row_word(from.id(), RowState::kCommitted);
-    std::uint64_t distance = heads.link(slot).behind;
-    std::size_t n = 0;
-    while (n < most && distance != 0 && slot >= first + distance) {
-      slot -= distance;
-      expected -= row_word(distance, RowState::kEmpty);
-      if (expected < oldest || heads.word(slot, std::memory_order_acquire) != expected) {
-        break;
-      }
-      to[n++] = {slot, expected};
-      if (const std::uint64_t behind = heads.link(slot).behind; behind != distance) [[unlikely]] {
-        distance = behind;
-      }
-    }
-    return n;
+    const std::uint64_t distance = heads.link(from.slot).behind;
+    const std::uint64_t oldest = ring_.blocks.oldest_id();
+    if (distance == 0 || from.id() < oldest) return {};
+    const std::uint64_t room = std::min(offset(from.slot), from.id() - oldest) / distance;
+    const std::uint64_t word = row_word(from.id() - distance, RowState::kCommitted);
+    const std::uint64_t n =
+        heads.even<&Link::behind>(from.slot - distance, -static_cast<std::int64_t>(distance), word,
+                                  std::min<std::uint64_t>(most, room));
+    return {from.slot - n * distance, row_word(from.id() - n * distance, RowState::kCommitted),
+            distance, n};
   }
 
   // Where the next row has to be, which is not in the block of this one: `distance` rows of the

@@ -31,9 +31,10 @@ void check_range(const char* name, std::uint64_t value, std::uint64_t least, std
           std::to_string(most) + ", not " + std::to_string(value));
 }
 
-bool in_record(const Rows& rows, int column) {
-  const auto c = static_cast<std::size_t>(column);
-  return c >= rows.columns() || !rows.place(c).own_array;
+// Whether the row after a step is there, and of its episode.
+bool has_next(const Window& window, const Window::Item& item, std::int64_t row) {
+  const auto next = static_cast<std::size_t>(row) + 1;
+  return row >= 0 && next < item.end && !window.rows[next].has(row_flag::kFirst);
 }
 
 template <class T>
@@ -55,7 +56,9 @@ View::View(const Ring& ring, const ViewSpec& spec)
       numbered_(ring.layout().has_steps() && spec.stack > 1),
       plain_(!spec.sequence && spec.stack == 1 && spec.goal == GoalStrategy::kNone &&
              longest_ <= kFewSteps && ring.rows.words_in_records() &&
-             (spec.reward < 0 || in_record(ring.rows, spec.reward))) {
+             (spec.reward < 0 || spec.reward >= static_cast<int>(ring.rows.columns()) ||
+              ring.rows.in_record(static_cast<std::size_t>(spec.reward)))),
+      nothing_(ring.rows.record_stride()) {
   const int columns = static_cast<int>(ring.layout().schema.size());
   for (std::uint32_t k = 0; k <= std::min(spec.steps, kMostSteps); ++k) {
     discounts_.push_back(static_cast<float>(std::pow(spec.gamma, static_cast<double>(k))));
@@ -123,37 +126,14 @@ bool View::find_rows(const Place& start, std::size_t time, Random random, Window
   return true;
 }
 
-// Adds the ordinary steps next to a row, up to `most`, as many as Streams finds at once.
-std::size_t View::run(const Place& from, std::size_t most,
-                      std::size_t (Streams::*walk)(const Place&, std::size_t, Place*) const,
-                      Window& window) const {
-  Place found[kAtOnce];
-  const std::size_t n = (streams_.*walk)(from, std::min(most, kAtOnce), found);
-  window.rows.insert(window.rows.end(), found, found + n);
-  for (std::size_t i = 0; i < n && numbered_; ++i) {
-    window.numbers.push_back(streams_.link(found[i]).step);
-  }
-  return n;
-}
-
-// Up to `wanted` steps before the start, and the start itself.
-void View::walk_back(const Place& start, std::size_t wanted, Window& window,
-                     Window::Item& item) const {
+// The rows of a stack before the start, as far as the episode goes, and the start itself.
+void View::walk_back(const Place& start, Window& window, Window::Item& item) const {
   Place at = start;
   Place to{};
-  std::size_t steps = 0;
-  while (steps < wanted && (spec_.cross || !at.has(row_flag::kFirst))) {
-    if (!at.has(row_flag::kFirst)) {
-      const std::size_t n = run(at, wanted - steps, &Streams::run_back, window);
-      if (n > 0) at = window.rows.back();
-      steps += n;
-      if (steps == wanted) break;
-    }
-    if (!streams_.previous(at, to)) break;
+  for (std::uint32_t i = 1; i < spec_.stack && !at.has(row_flag::kFirst); ++i) {
     // A damaged segment may lead backwards into another episode: its final row is no step of this.
-    if (!at.has(row_flag::kFirst) && to.has(row_flag::kFinal)) break;
+    if (!streams_.previous(at, to) || to.has(row_flag::kFinal)) break;
     push(to, window);
-    if (!to.has(row_flag::kFinal)) ++steps;
     at = to;
   }
   std::reverse(window.rows.begin() + item.first, window.rows.end());
@@ -170,13 +150,8 @@ bool View::has_frames(const Window& window, const Window::Item& item, std::size_
 
 bool View::find_transition(const Place& start, Window& window, Window::Item& item) const {
   const bool steps = ring_.layout().has_steps();
-  if (spec_.stack > 1) {
-    walk_back(start, spec_.stack - 1, window, item);
-    if (!has_frames(window, item, item.start)) return false;
-  } else {
-    item.start = item.first;
-    push(start, window);
-  }
+  walk_back(start, window, item);
+  if (!has_frames(window, item, item.start)) return false;
   Place row = start;
   Place to{};
   while (item.count < spec_.steps) {
@@ -197,72 +172,6 @@ bool View::find_transition(const Place& start, Window& window, Window::Item& ite
   }
   item.after = item.start + item.count - (steps ? 0 : 1);
   return item.count > 0;
-}
-
-// Up to `wanted` steps from the start on, and the row after the last.
-void View::walk_on(std::size_t wanted, Window& window, Window::Item& item) const {
-  const auto step = [&](std::size_t row) {
-    window.times.push_back(static_cast<std::int64_t>(row));
-    item.after = static_cast<std::uint32_t>(row);
-    ++item.count;
-  };
-  step(item.start);
-  Place row = window.rows.back();
-  Place to{};
-  for (;;) {
-    bool terminated = false;
-    const bool end = ended(row, terminated);
-    if (!end && item.count < wanted) {
-      const std::size_t n = run(row, wanted - item.count, &Streams::run, window);
-      const std::size_t first = window.rows.size() - n;
-      const std::size_t known = window.times.size();
-      window.times.resize(known + n);
-      std::iota(window.times.begin() + static_cast<std::ptrdiff_t>(known), window.times.end(),
-                static_cast<std::int64_t>(first));
-      item.count += static_cast<std::uint32_t>(n);
-      if (n > 0) item.after = static_cast<std::uint32_t>(window.rows.size() - 1);
-      row = window.rows.back();
-      if (n > 0 && item.count < wanted) continue;
-    }
-    if (!streams_.next(row, to)) return;
-    if (end && to.has(row_flag::kFinal)) {
-      push(to, window);
-      item.after = static_cast<std::uint32_t>(window.rows.size() - 1);
-      if (!spec_.cross || item.count == wanted) return;
-      row = to;
-      if (!streams_.next(row, to)) return;
-    }
-    const bool crosses = to.has(row_flag::kFirst);
-    if (to.has(row_flag::kFinal) || (crosses && !spec_.cross)) return;
-    push(to, window);
-    if (item.count == wanted) {
-      if (!crosses) item.after = static_cast<std::uint32_t>(window.rows.size() - 1);
-      return;
-    }
-    step(window.rows.size() - 1);
-    row = to;
-  }
-}
-
-bool View::find_sequence(const Place& start, std::size_t time, Window& window,
-                         Window::Item& item) const {
-  if (!may_start(start.slot)) return false;
-  walk_back(start, spec_.burn_in + spec_.stack - 1, window, item);
-  if (!has_frames(window, item, item.start)) return false;
-  window.times.resize(item.times + spec_.burn_in, -1);
-  std::size_t there = 0;
-  for (std::size_t row = item.start; row-- > item.first && there < spec_.burn_in;) {
-    if (window.rows[row].has(row_flag::kFinal)) continue;
-    if (!has_frames(window, item, row)) break;
-    window.times[item.times + spec_.burn_in - ++there] = static_cast<std::int64_t>(row);
-  }
-  const std::size_t whole = spec_.length != 0 ? spec_.length : time != 0 ? time : kMostSteps;
-  walk_on(spec_.whole ? whole : spec_.length, window, item);
-  if (spec_.whole) {
-    const auto last = static_cast<std::size_t>(window.times.back());
-    return window.rows[last].has(row_flag::kEnded) && window.rows[item.after].has(row_flag::kFinal);
-  }
-  return spec_.pad || (there == spec_.burn_in && item.count == spec_.length);
 }
 
 // Goals are taken from states that were reached: the rows after steps.
@@ -293,8 +202,13 @@ void View::choose_goal(Random random, Window& window, Window::Item& item) const 
   item.relabelled = true;
 }
 
+// The rows of a block are overwritten one after the other: where the first of a stretch is still
+// there, so are those behind it.
 bool View::whole(const Window& window, const Window::Item& item) const {
-  for (std::size_t i = item.first; i < item.end; ++i) {
+  for (std::size_t i = item.stretch; i < item.stretch_end; ++i) {
+    if (!streams_.same(window.stretches[i][0])) return false;
+  }
+  for (std::size_t i = item.first; i < item.end && !spec_.sequence; ++i) {
     if (!streams_.same(window.rows[i])) return false;
   }
   for (std::size_t i = item.others; i < item.others_end; ++i) {
@@ -303,51 +217,48 @@ bool View::whole(const Window& window, const Window::Item& item) const {
   return true;
 }
 
+void Window::list(std::uint64_t slot) {
+  if (!listed.empty()) {
+    Rows::Evenly& last = listed.back();
+    const bool none = slot == Rows::Evenly::kNone;
+    if (none == (last.slot == Rows::Evenly::kNone)) {
+      if (last.n == 1 && !none) last.distance = slot - last.slot;
+      if (none || slot == last.slot + last.n * last.distance) {
+        ++last.n;
+        return;
+      }
+    }
+  }
+  listed.push_back({slot, 0, 1});
+}
+
 // The observation of a row: its frame, or as many as a stack has, the oldest first. What comes
 // before the first frame of the episode is that frame again.
 void View::list_frames(bool stacked, std::int64_t row, Window& window,
                        const Window::Item& item) const {
-  const auto slot = [&](std::size_t of) {
-    window.listed.slots.push_back(static_cast<std::int64_t>(window.rows[of].slot));
-  };
-  if (row < 0) {
-    window.listed.slots.insert(window.listed.slots.end(), stacked ? spec_.stack : 1, -1);
-  } else if (!stacked) {
-    slot(static_cast<std::size_t>(row));
-  } else {
-    const auto at = static_cast<std::size_t>(row);
-    const std::size_t number = std::min<std::size_t>(window.numbers[at], at - item.first);
-    for (std::size_t back = spec_.stack; back-- > 0;) slot(at - std::min(back, number));
-  }
-}
-
-// The rows of a sequence's steps, one after the other.
-void View::list_steps(std::size_t time, Window& window, const Window::Item& item) {
-  const std::size_t size = window.listed.slots.size();
-  window.listed.slots.resize(size + time, -1);
-  std::int64_t* slots = window.listed.slots.data() + size;
-  const std::int64_t* rows = window.times.data() + item.times;
-  const std::size_t steps = std::min<std::size_t>(time, item.times_end - item.times);
-  for (std::size_t t = 0; t < steps; ++t) {
-    if (rows[t] >= 0) {
-      slots[t] = static_cast<std::int64_t>(window.rows[static_cast<std::size_t>(rows[t])].slot);
+  const std::size_t frames = stacked ? spec_.stack : 1;
+  const auto at = static_cast<std::size_t>(row);
+  for (std::size_t back = frames; back-- > 0;) {
+    if (row < 0) {
+      window.list(Rows::Evenly::kNone);
+    } else if (back == 0) {
+      window.list(window.rows[at].slot);
+    } else {
+      const std::size_t number = std::min<std::size_t>(window.numbers[at], at - item.first);
+      window.list(window.rows[at - std::min(back, number)].slot);
     }
   }
 }
 
-// Fills window.listed with the rows whose cells an array is made of, one after the other; -1 is a
-// cell of zeros.
-void View::list_slots(const Output& output, std::size_t time, Window& window) const {
-  window.listed.slots.clear();
+// Lists the rows whose cells an array is made of.
+void View::list_rows(const Output& output, std::size_t time, Window& window) const {
+  window.listed.clear();
+  window.records.clear();
   for (const Window::Item& item : window.items) {
     if (!item.made) {
-      window.listed.slots.insert(window.listed.slots.end(), cells(output, time), -1);
+      for (std::size_t i = cells(output, time); i-- > 0;) window.list(Rows::Evenly::kNone);
       continue;
     }
-    const auto has_next = [&](std::int64_t row) {
-      const auto next = static_cast<std::size_t>(row) + 1;
-      return row >= 0 && next < item.end && !window.rows[next].has(row_flag::kFirst);
-    };
     switch (output.role) {
       case Role::kNext:
         list_frames(output.stacked, item.after, window, item);
@@ -362,21 +273,16 @@ void View::list_slots(const Output& output, std::size_t time, Window& window) co
         break;
       case Role::kGoal:
         if (item.relabelled) {
-          window.listed.slots.push_back(static_cast<std::int64_t>(window.others[item.goal].slot));
+          window.list(window.others[item.goal].slot);
         } else {
           list_frames(false, item.after, window, item);
         }
         break;
       case Role::kStep:
-        if (!output.stacked) {
-          list_steps(time, window, item);
-          break;
-        }
-        [[fallthrough]];
       case Role::kStepNext:
         for (std::size_t t = 0; t < time; ++t) {
           std::int64_t row = item.times + t < item.times_end ? window.times[item.times + t] : -1;
-          if (output.role == Role::kStepNext) row = has_next(row) ? row + 1 : -1;
+          if (output.role == Role::kStepNext) row = has_next(window, item, row) ? row + 1 : -1;
           list_frames(output.stacked, row, window, item);
         }
         break;
@@ -391,14 +297,6 @@ void View::list_slots(const Output& output, std::size_t time, Window& window) co
 void View::copy_numbers(const Output& output, const Window& window, std::size_t time,
                         std::size_t at) const {
   for (const Window::Item& item : window.items) {
-    const auto each_step = [&](auto value) {
-      const std::size_t steps = item.made ? item.times_end - item.times : 0;
-      const std::int64_t* rows = window.times.data() + item.times;
-      for (std::size_t t = 0; t < time; ++t) {
-        const std::int64_t row = t < steps ? rows[t] : -1;
-        store(output, at * time + t, value(row, static_cast<std::size_t>(row)));
-      }
-    };
     switch (output.role) {
       case Role::kCount:
       case Role::kLength:
@@ -410,25 +308,12 @@ void View::copy_numbers(const Output& output, const Window& window, std::size_t 
       case Role::kRelabelled:
         store(output, at, static_cast<std::uint8_t>(item.relabelled));
         break;
-      case Role::kMask:
-        each_step(
-            [](std::int64_t row, std::size_t) { return static_cast<std::uint8_t>(row >= 0); });
-        break;
-      case Role::kFirst:
-        each_step([&](std::int64_t row, std::size_t i) {
-          return static_cast<std::uint8_t>(row >= 0 && window.rows[i].has(row_flag::kFirst));
-        });
-        break;
       case Role::kNextMask:
-        each_step([&](std::int64_t row, std::size_t i) {
-          return static_cast<std::uint8_t>(row >= 0 && i + 1 < item.end &&
-                                           !window.rows[i + 1].has(row_flag::kFirst));
-        });
-        break;
-      case Role::kIds:
-        each_step([&](std::int64_t row, std::size_t i) {
-          return row < 0 ? std::int64_t{-1} : static_cast<std::int64_t>(window.rows[i].id());
-        });
+        for (std::size_t t = 0; t < time; ++t) {
+          const bool there = item.made && item.times + t < item.times_end &&
+                             has_next(window, item, window.times[item.times + t]);
+          store(output, at * time + t, static_cast<std::uint8_t>(there));
+        }
         break;
       default:
         break;
@@ -439,7 +324,7 @@ void View::copy_numbers(const Output& output, const Window& window, std::size_t 
 
 bool View::ample(const Window& window) const {
   constexpr std::size_t kNear = 4 * 1024;
-  return window.rows.size() * ring_.layout().record_stride >= kNear;
+  return (window.rows.size() + window.found) * ring_.layout().record_stride >= kNear;
 }
 
 void View::copy_returns(const Output& output, const Window& window, std::size_t at) const {
@@ -458,20 +343,29 @@ void View::copy_returns(const Output& output, const Window& window, std::size_t 
 }
 
 void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
+  if (spec_.sequence && needs_rows(batch)) list_stretches(window);
   const Output* listed = nullptr;  // what window.listed is of
   for (const Output& output : batch.outputs) {
     if (output.role == Role::kReturn) {
       copy_returns(output, window, at);
+    } else if (output.role == Role::kMask || output.role == Role::kFirst ||
+               output.role == Role::kIds) {
+      copy_marks(output, window, batch.time, at);
     } else if (output.column < 0) {
       copy_numbers(output, window, batch.time, at);
     } else {
       if (listed == nullptr || listed->role != output.role || listed->stacked != output.stacked) {
-        list_slots(output, batch.time, window);
-        window.listed.stretch();
+        output.role == Role::kStep && !output.stacked ? list_steps(batch.time, window)
+                                                      : list_rows(output, batch.time, window);
         listed = &output;
       }
       const auto column = static_cast<std::size_t>(output.column);
-      ring_.rows.gather_column(column, window.listed, output.to, at * cells(output, batch.time));
+      const std::size_t to = at * cells(output, batch.time);
+      if (window.records.empty() || !ring_.rows.in_record(column)) {
+        ring_.rows.gather_column(column, window.listed, output.to, to);
+      } else {
+        ring_.rows.gather_records(column, window.records, output.to, to);
+      }
     }
   }
 }

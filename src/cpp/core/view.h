@@ -96,17 +96,23 @@ struct ViewBatch {
 // Items on their way into a batch: the rows of each, in the order of the stream. Reused from one
 // run of items to the next.
 struct Window {
-  // Rows are numbered in `rows`.
+  // Rows are numbered in `rows`. Those of a sequence are found as stretches, and are in `rows` when
+  // something needs them one by one; until then its rows are numbered from 0 on.
   struct Item {
     bool made = false;  // a start, so far; else nothing below counts
     bool relabelled = false;
     bool terminated = false;
     std::uint32_t first = 0;  // its rows: [first, end)
     std::uint32_t end = 0;
-    std::uint32_t start = 0;  // the row that was drawn
-    std::uint32_t count = 0;  // steps from the start on
-    std::uint32_t after = 0;  // the row after the last of them
-    std::uint32_t times = 0;  // its steps in `times`: as many as times_end says
+    std::uint32_t start = 0;    // the row that was drawn
+    std::uint32_t count = 0;    // steps from the start on
+    std::uint32_t after = 0;    // the row after the last of them
+    std::uint32_t stretch = 0;  // its stretches: [stretch, stretch_end)
+    std::uint32_t stretch_end = 0;
+    std::uint32_t skipped = 0;  // steps of theirs that come before its time
+    std::uint32_t lead = 0;     // steps of its time that are not there, before those that are
+    std::uint32_t steps = 0;    // those that are
+    std::uint32_t times = 0;    // its steps in `times`: as many as times_end says
     std::uint32_t times_end = 0;
     std::uint32_t others = 0;  // its rows in `others`
     std::uint32_t others_end = 0;
@@ -124,17 +130,24 @@ struct Window {
     items.clear();
     rows.clear();
     numbers.clear();
+    stretches.clear();
+    found = 0;
     times.clear();
     others.clear();
   }
+  // One more cell of the array that is made: of a row, or none.
+  void list(std::uint64_t slot);
 
   std::vector<Item> items;
   std::vector<Place> rows;
   std::vector<std::uint32_t> numbers;  // of the rows in their episodes
-  std::vector<std::int64_t> times;     // for each step of a sequence its row, -1: none
-  std::vector<Place> others;           // rows on the way to a goal
-  Rows::Listed listed;                 // of the cells that an array is made of
-  std::vector<Level> levels;           // of transitions that are made together
+  std::vector<Stretch> stretches;
+  std::size_t found = 0;                  // rows in them
+  std::vector<std::int64_t> times;        // for each step of a sequence its row, -1: none
+  std::vector<Place> others;              // rows on the way to a goal
+  std::vector<Rows::Evenly> listed;       // the cells that an array is made of
+  std::vector<const std::byte*> records;  // the same one by one, where they do not lie evenly
+  std::vector<Level> levels;              // of transitions that are made together
 };
 
 class View {
@@ -212,21 +225,14 @@ class View {
   bool find_rows(const Place& start, std::size_t time, Random random, Window& window,
                  Window::Item& item) const;
   bool find_transition(const Place& start, Window& window, Window::Item& item) const;
-  bool find_sequence(const Place& start, std::size_t time, Window& window,
-                     Window::Item& item) const;
-  std::size_t run(const Place& from, std::size_t most,
-                  std::size_t (Streams::*walk)(const Place&, std::size_t, Place*) const,
-                  Window& window) const;
-  void walk_back(const Place& start, std::size_t wanted, Window& window, Window::Item& item) const;
-  void walk_on(std::size_t wanted, Window& window, Window::Item& item) const;
+  void walk_back(const Place& start, Window& window, Window::Item& item) const;
   bool has_frames(const Window& window, const Window::Item& item, std::size_t row) const;
   void choose_goal(Random random, Window& window, Window::Item& item) const;
   void push(const Place& row, Window& window) const {
     window.rows.push_back(row);
     if (numbered_) window.numbers.push_back(streams_.link(row).step);
   }
-  void list_slots(const Output& output, std::size_t time, Window& window) const;
-  static void list_steps(std::size_t time, Window& window, const Window::Item& item);
+  void list_rows(const Output& output, std::size_t time, Window& window) const;
   void list_frames(bool stacked, std::int64_t row, Window& window, const Window::Item& item) const;
   // The discounted sum of `count` rewards, of which cell(t) is that of step t, as its type.
   template <class T, class CellOf>
@@ -248,6 +254,18 @@ class View {
   void copy_numbers(const Output& output, const Window& window, std::size_t time,
                     std::size_t at) const;
   std::size_t cells(const Output& output, std::size_t time) const;
+
+  // In view_sequence.cc.
+  bool find_sequence(const Place& start, std::size_t time, Window& window,
+                     Window::Item& item) const;
+  std::size_t go_back(const Place& start, Window& window, Window::Item& item) const;
+  std::size_t without_frames(const Window& window, const Window::Item& item) const;
+  Place go_on(const Place& start, std::size_t wanted, Window& window, Window::Item& item) const;
+  void list_steps(std::size_t time, Window& window) const;
+  void copy_marks(const Output& output, const Window& window, std::size_t time,
+                  std::size_t at) const;
+  bool needs_rows(const ViewBatch& batch) const;
+  void list_stretches(Window& window) const;
 
   // In view_plain.cc.
   struct Run;
@@ -279,9 +297,10 @@ class View {
   std::size_t after_;
   bool numbered_;  // the numbers of rows in their episodes are needed
   bool plain_;
-  std::size_t returns_ = 0;       // numbers in a reward
-  std::vector<float> discounts_;  // gamma^k for k up to `steps`
-  std::vector<double> factors_;   // the same one after the other, for sums
+  std::size_t returns_ = 0;         // numbers in a reward
+  std::vector<std::byte> nothing_;  // the record of a row that is not there
+  std::vector<float> discounts_;    // gamma^k for k up to `steps`
+  std::vector<double> factors_;     // the same one after the other, for sums
 };
 
 }  // namespace replay_buffer
