@@ -179,6 +179,13 @@ class Rows {
     if (stride_ > kLine) os::prefetch_read(record + stride_ - 1);
   }
 
+  // All rows in [slot, end).
+  REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot, std::size_t end) const {
+    const std::byte* const last = record(end);
+    for (const std::byte* line = record(slot); line < last; line += kLine) os::prefetch_read(line);
+    for (; slot < end && apart_; ++slot) prefetch_apart(slot);
+  }
+
   // What rows say of themselves, for loops: a copy that nothing written can change.
   struct Heads {
     const std::byte* words;

@@ -155,9 +155,7 @@ class Streams {
     return link.ahead <= 1 && link.behind <= 1;
   }
   void fetch_beside(std::uint64_t slot, std::uint64_t back, std::uint64_t on) const {
-    const Rows rows = ring_.rows;
-    const std::uint64_t end = std::min(slot + on + 1, capacity_);
-    for (slot -= std::min(back, slot); slot < end; ++slot) rows.prefetch(slot);
+    ring_.rows.prefetch(slot - std::min(back, slot), std::min(slot + on + 1, capacity_));
   }
   // And elsewhere: of all the next row before of any the one after that, as far as the episode goes
   // unless `cross`.
