@@ -14,6 +14,9 @@ from .view import Role, View
 if TYPE_CHECKING:
     from .buffer import Batch
 
+#: The arrays that are filled when episodes are drawn, before their steps are read.
+COUNTS = ("lengths", "indices", "weights")
+
 
 class TrajectoryView(View):
     """A view whose time is that of the longest episode in the batch."""
@@ -30,7 +33,7 @@ class TrajectoryView(View):
         assert self._trajectory is not None
         n, seconds = self._await_columns(batch_size, beta, timeout)
         room = 0 if out is None else self._check_out(out, n)
-        counts = None if out is None else {name: out[name] for name in self._counts()}
+        counts = None if out is None else {name: out[name] for name in COUNTS}
         measure = self._measure()
         for _ in range(100):
             drawn = measure._sample_prepared(n, out=counts, beta=beta, timeout=seconds)
@@ -44,11 +47,6 @@ class TrajectoryView(View):
                 made: Batch = batch
                 return made
         raise NotEnoughRows("episodes are overwritten faster than they can be read")
-
-    def _counts(self) -> tuple[str, ...]:
-        """The arrays that are filled when episodes are drawn, before their steps are read."""
-        weights = ("weights",) if self._buffer.config.weighted else ()
-        return ("lengths", "indices", *weights)
 
     def _check_out(self, out: Any, n: int) -> int:
         """Raises what is wrong with the caller's arrays; the steps that they have room for."""

@@ -274,8 +274,7 @@ class View(_core.View):
             timed = Role.STEP <= role <= Role.IDS
             _put(tree, name, arguments.Timed(column) if timed else column)
         tree["indices"] = Column((), "int64")
-        if self._buffer.config.weighted:
-            tree["weights"] = Column((), "float32")
+        tree["weights"] = Column((), "float32")
         return tree
 
     def _give_up_between(self, starts: Ids) -> None:

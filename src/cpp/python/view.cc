@@ -169,7 +169,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
   std::byte* columns[kMaxOutputs];
   Arrays arrays;
-  const bool made = make_arrays(view.types, view.fields, n, request.out, weighted, columns, arrays);
+  const bool made = make_arrays(view.types, view.fields, n, request.out, true, columns, arrays);
   RaggedOutput ragged(view.types, n, columns);
   if (!made || !ragged.own(view.types, view.fields, request.out)) {
     arrays.result.reset();
@@ -180,7 +180,11 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   batch.rows = static_cast<std::size_t>(n);
   batch.time = view.time;
   batch.ids = arrays.ids;
-  batch.weights = arrays.weights;
+  if (weighted) {
+    batch.weights = arrays.weights;
+  } else {
+    std::fill_n(arrays.weights, n, 1.0F);
+  }
   const Outputs outputs(view.outputs, columns);
   batch.outputs = outputs;
   if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
