@@ -70,12 +70,14 @@ class Blocks {
   // is none, or the block is too many laps further to remember.
   bool after(std::uint64_t& sequence) const;
   bool before(std::uint64_t& sequence) const;
-  // Whether the writer that had a block in a lap went on with the very next claim.
-  bool went_on(std::size_t block, std::uint64_t lap) const {
-    const std::uint64_t next = lap << 32 | 1;
-    const Block::Lap* const laps = blocks_[block].laps;
-    return laps[0].on.load(std::memory_order_acquire) == next ||
-           laps[1].on.load(std::memory_order_acquire) == next;
+  // Whether the writer that had a block, in the lap whose first row has this id, went on with the
+  // very next claim.
+  bool went_on(std::size_t block, std::uint64_t first_id) const {
+    const auto one_on = [&](const Block::Lap& lap) {
+      const std::uint64_t on = lap.on.load(std::memory_order_acquire);
+      return (on & 0xffffffff) == 1 && ((on >> 32) - 1) * capacity_ == first_id;
+    };
+    return one_on(blocks_[block].laps[0]) || one_on(blocks_[block].laps[1]);
   }
 
   // Gives a claimed block back; its rows stay.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -108,6 +109,7 @@ class Rows {
         word_stride_(segment.layout().word_stride),
         records_(segment.records()),
         stride_(segment.layout().record_stride),
+        stride_bits_(std::has_single_bit(stride_) ? std::countr_zero(stride_) : 0),
         capacity_(segment.layout().settings.capacity),
         checks_(segment.layout().durable() ? segment.checks() : nullptr),
         link_(segment.layout().link),
@@ -137,7 +139,8 @@ class Rows {
   // words lie apart from records.
   const std::byte* record(std::size_t slot) const { return records_ + slot * stride_; }
   std::size_t slot_of(const std::byte* record) const {
-    return static_cast<std::size_t>(record - records_) / stride_;
+    const auto bytes = static_cast<std::size_t>(record - records_);
+    return stride_bits_ != 0 ? bytes >> stride_bits_ : bytes / stride_;
   }
   std::size_t record_stride() const { return stride_; }
   bool words_in_records() const { return words_ == records_; }
@@ -463,6 +466,7 @@ class Rows {
   std::size_t word_stride_;
   std::byte* records_;
   std::size_t stride_;
+  int stride_bits_;  // of a power of two; else 0
   std::size_t capacity_;
   std::atomic<std::uint64_t>* checks_;  // null unless durable
   ColumnPlace link_;

@@ -140,7 +140,7 @@ class Streams {
     id = from.id() + distance;
     // Most often the writer took the block beside this one.
     if (!early_ && slot < capacity_ && block_of(slot) == block + 1 &&
-        ring_.blocks.went_on(block, from.id() / capacity_ + 1)) [[likely]] {
+        ring_.blocks.went_on(block, from.id() - from.slot)) [[likely]] {
       return true;
     }
     return far_across(from, distance, slot, id);
