@@ -69,18 +69,26 @@ class HindsightView(View):
         yield PATH, Role.PATH, achieved, False, Column((n, *column.shape), column.dtype)
 
     def _relabel(self, batch: Batch) -> Batch:
+        """Puts the chosen goals, and the rewards for them, into a batch; or raises, and neither."""
         assert self._hindsight is not None
-        assert self._hindsight.reward is not None
         goals, path = batch.pop(GOAL), batch.pop(PATH)
         where = batch["relabelled"]
         if not where.any():
             return batch
         chosen = goals[where]
+        rewards = self._rewards(path[where], chosen, batch["k"][where] if self._n_step else None)
         for part in ("obs", "next_obs"):
             _leaf(batch, self._hindsight.goal.replace("obs", part, 1))[where] = chosen
+        batch["reward"][where] = rewards.astype(batch["reward"].dtype)
+        return batch
+
+    def _rewards(self, path: Any, goals: Any, k: Any) -> Any:
+        """What the steps of each transition earn for its goal: of n steps the discounted sum."""
+        assert self._hindsight is not None
+        assert self._hindsight.reward is not None
         n = path.shape[1]
-        flat = path[where].reshape(-1, *path.shape[2:])
-        rewards = self._hindsight.reward(flat, np.repeat(chosen, n, axis=0), {})
+        flat = path.reshape(-1, *path.shape[2:])
+        rewards = self._hindsight.reward(flat, np.repeat(goals, n, axis=0), {})
         rewards = np.asarray(rewards, np.float64)
         if rewards.shape != (len(flat),):
             raise InvalidArgument(
@@ -89,10 +97,9 @@ class HindsightView(View):
         rewards = rewards.reshape(-1, n)
         if self._n_step is not None:
             steps = np.arange(n)
-            factors = np.where(steps < batch["k"][where][:, None], self._n_step.gamma**steps, 0.0)
+            factors = np.where(steps < k[:, None], self._n_step.gamma**steps, 0.0)
             rewards = np.where(factors != 0, rewards, 0.0) * factors
-        batch["reward"][where] = rewards.sum(axis=1).astype(batch["reward"].dtype)
-        return batch
+        return rewards.sum(axis=1)
 
 
 def _leaf(batch: Mapping[str, Any], path: str) -> Any:

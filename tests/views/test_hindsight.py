@@ -157,6 +157,18 @@ def test_what_the_reward_function_raises_comes_out() -> None:
         world.buffer.view(Hindsight("future", 1e9, broken)).sample(8)
 
 
+def test_a_reward_function_that_raises_leaves_no_goal_without_its_reward() -> None:
+    def fail(achieved: Any, goals: Any, info: Any) -> Any:
+        raise RuntimeError("no reward today")
+
+    world = world_of(5, 8)
+    out = world.buffer.view(Hindsight(k=100, reward=distance)).sample(32)
+    with pytest.raises(RuntimeError):
+        world.buffer.view(Hindsight(k=100, reward=fail)).sample(32, out=out)
+    out["relabelled"][:] = False  # as far as it came, it is what is stored
+    check(world, out, "future")
+
+
 def test_other_parts_of_the_observation_can_be_stacked() -> None:
     world = world_of(6, 4)
     stack = FrameStack(2, columns=("obs/observation",))

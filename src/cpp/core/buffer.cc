@@ -369,10 +369,7 @@ void Buffer::copy_some(Random& random, std::span<Pick> picks, const Batch& batch
 }
 
 void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch) {
-  const std::size_t row_bytes = ring_.layout().row_bytes;
-  const std::size_t effort =
-      ring_.rows.has_arenas() ? 4 : 1;  // to unpack takes longer than to copy
-  if (row_bytes * picks.size() * effort < kParallelBytes) {
+  if (row_effort() * picks.size() < kParallelBytes) {
     // The first rows are on their way; the next ones follow while these are copied.
     for (std::size_t at = 0; at < picks.size(); at += Rows::kGather) {
       const std::size_t n = std::min(Rows::kGather, picks.size() - at);
@@ -385,11 +382,8 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   // Threads copy what they can; what was being overwritten is drawn again afterwards, in order, so
   // that the batch depends on the generator alone.
   std::vector<std::uint8_t> failed(picks.size(), 0);
-  const std::size_t per_task = std::max<std::size_t>(1, 64 * 1024 / (row_bytes * effort));
-  os::parallel_for((picks.size() + per_task - 1) / per_task, [&](std::size_t task) noexcept {
-    const std::size_t end = std::min(picks.size(), (task + 1) * per_task);
-    for (std::size_t i = task * per_task; i < end; ++i)
-      failed[i] = try_copy(picks[i], batch, i) ? 0 : 1;
+  share_out(picks.size(), row_effort(), [&](std::size_t from, std::size_t end) {
+    for (std::size_t i = from; i < end; ++i) failed[i] = try_copy(picks[i], batch, i) ? 0 : 1;
   });
   for (std::size_t i = 0; i < picks.size(); ++i) {
     if (failed[i] != 0) copy_one(random, picks[i], batch, i);
@@ -426,20 +420,24 @@ void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* we
 std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,
                         std::uint8_t* gone) const {
   const std::uint64_t oldest = ring_.blocks.oldest_id();
-  std::size_t missing = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    bool found = false;
-    if (ids[i] >= 0) {
-      const auto id = static_cast<std::uint64_t>(ids[i]);
-      const std::uint64_t slot = id % ring_.rows.capacity();
-      const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_acquire);
-      found = row_committed(word) && row_id(word) == id && id >= oldest &&
-              ring_.rows.read(slot, word, columns, i);
+  std::atomic<std::size_t> missing{0};
+  share_out(ids.size(), row_effort(), [&](std::size_t from, std::size_t end) {
+    std::size_t some = 0;
+    for (std::size_t i = from; i < end; ++i) {
+      bool found = false;
+      if (ids[i] >= 0) {
+        const auto id = static_cast<std::uint64_t>(ids[i]);
+        const std::uint64_t slot = id % ring_.rows.capacity();
+        const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_acquire);
+        found = row_committed(word) && row_id(word) == id && id >= oldest &&
+                ring_.rows.read(slot, word, columns, i);
+      }
+      if (gone != nullptr) gone[i] = found ? 0 : 1;
+      some += found ? 0 : 1;
     }
-    if (gone != nullptr) gone[i] = found ? 0 : 1;
-    missing += found ? 0 : 1;
-  }
-  return missing;
+    missing.fetch_add(some, std::memory_order_relaxed);
+  });
+  return missing.load(std::memory_order_relaxed);
 }
 
 std::size_t Buffer::latest(std::size_t n, std::int64_t* ids) const {

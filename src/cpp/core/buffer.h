@@ -5,6 +5,7 @@
 // child joins as an owner of its own when the child first writes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +22,14 @@
 #include "core/writer.h"
 #include "os/cpu.h"
 #include "os/thread_lock.h"
+#include "os/threads.h"
 
 namespace replay_buffer {
 
 // Batches of more bytes than this are copied by several threads.
 inline constexpr std::size_t kParallelBytes = 256 * 1024;
+// What one of them takes at a time.
+inline constexpr std::size_t kTaskBytes = 64 * 1024;
 
 // Where a batch goes: row ids, weights (null: not wanted), and the columns (null: not wanted). Row
 // i of column c goes to columns[c] + i * step; a step of 0 is the column's own size, a plain array.
@@ -162,6 +166,18 @@ class Buffer {
   REPLAY_ALWAYS_INLINE void prefetch(std::span<const Pick> picks) const {
     if (fetched_) return;
     for (const Pick& pick : picks) ring_.rows.prefetch(pick.slot);
+  }
+  // Bytes of a row, as far as reading it goes: to unpack takes longer than to copy.
+  std::size_t row_effort() const {
+    return ring_.layout().row_bytes * (ring_.rows.has_arenas() ? 4 : 1);
+  }
+  // Calls f(from, end) for all parts of [0, n), on several threads where there is enough to read.
+  template <class Function>
+  static void share_out(std::size_t n, std::size_t bytes_each, const Function& f) {
+    if (n * bytes_each < kParallelBytes) return f(std::size_t{0}, n);
+    const std::size_t each = std::max<std::size_t>(1, kTaskBytes / bytes_each);
+    os::parallel_try((n + each - 1) / each,
+                     [&](std::size_t task) { f(task * each, std::min(n, (task + 1) * each)); });
   }
   void copy_rows(Random& random, std::span<Pick> picks, const Batch& batch);
   void copy_some(Random& random, std::span<Pick> picks, const Batch& batch, std::size_t at);

@@ -1,7 +1,6 @@
 // Batches of what a view makes of the rows drawn: draw, make, and draw again what cannot be made.
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <string>
 
 #include "core/buffer.h"
@@ -112,16 +111,10 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
       make_run(run * together, window);
     }
   } else {
-    std::atomic<bool> scarce{false};  // a window found no memory: said by the caller's thread
-    os::parallel_for(runs, [&](std::size_t run) noexcept {
+    os::parallel_try(runs, [&](std::size_t run) {
       static thread_local Window window;
-      try {
-        make_run(run * together, window);
-      } catch (const std::bad_alloc&) {
-        scarce.store(true, std::memory_order_relaxed);
-      }
+      make_run(run * together, window);
     });
-    if (scarce.load(std::memory_order_relaxed)) throw std::bad_alloc();
   }
   for (auto at = failed.begin(); (at = std::find(at, failed.end(), 1)) != failed.end(); ++at) {
     const auto i = static_cast<std::size_t>(at - failed.begin());
@@ -228,23 +221,23 @@ std::vector<Pick> Buffer::weighed_starts(const View& view, std::size_t time) {
 std::size_t Buffer::make(const View& view, std::span<const std::int64_t> ids,
                          const ViewBatch& batch, std::uint8_t* not_made, std::uint64_t call) const {
   const std::uint64_t salt = Random(~ring_.settings().seed, call).next();  // not that of a draw
-  std::size_t missing = 0;
-  Window window;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto id = static_cast<std::uint64_t>(ids[i]);
-    const std::uint64_t lap = id / ring_.rows.capacity() + 1;
-    bool made = false;
-    if (ids[i] >= 0 && lap < Pick::kByMass) {
-      const Pick pick{id % ring_.rows.capacity(), static_cast<std::uint32_t>(lap), 1};
-      // A row further on may have been overwritten on the way: then the item is another.
-      for (int tries = 0; tries < 16 && !made; ++tries) {
-        made = try_make(view, pick, batch, i, salt, window);
+  share_out(ids.size(), view.item_bytes(batch), [&](std::size_t from, std::size_t end) {
+    Window window;
+    for (std::size_t i = from; i < end; ++i) {
+      const auto id = static_cast<std::uint64_t>(ids[i]);
+      const std::uint64_t lap = id / ring_.rows.capacity() + 1;
+      bool made = false;
+      if (ids[i] >= 0 && lap < Pick::kByMass) {
+        const Pick pick{id % ring_.rows.capacity(), static_cast<std::uint32_t>(lap), 1};
+        // A row further on may have been overwritten on the way: then the item is another.
+        for (int tries = 0; tries < 16 && !made; ++tries) {
+          made = try_make(view, pick, batch, i, salt, window);
+        }
       }
+      not_made[i] = made ? 0 : 1;
     }
-    not_made[i] = made ? 0 : 1;
-    missing += made ? 0 : 1;
-  }
-  return missing;
+  });
+  return static_cast<std::size_t>(std::count(not_made, not_made + ids.size(), 1));
 }
 
 }  // namespace replay_buffer

@@ -6,7 +6,9 @@
 // or fewer when the system gives no more.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <new>
 #include <type_traits>
 
 namespace replay_buffer::os {
@@ -31,6 +33,21 @@ void parallel_for(std::size_t n_tasks, Function&& function) noexcept {
       n_tasks,
       [](void* context, std::size_t index) noexcept { (*static_cast<Plain*>(context))(index); },
       const_cast<void*>(static_cast<const void*>(&function)));
+}
+
+// The same for one that may throw bad_alloc, and nothing else: the caller gets it when all have
+// returned.
+template <class Function>
+void parallel_try(std::size_t n_tasks, Function&& function) {
+  std::atomic<bool> scarce{false};
+  parallel_for(n_tasks, [&](std::size_t index) noexcept {
+    try {
+      function(index);
+    } catch (const std::bad_alloc&) {
+      scarce.store(true, std::memory_order_relaxed);
+    }
+  });
+  if (scarce.load(std::memory_order_relaxed)) throw std::bad_alloc();
 }
 
 }  // namespace replay_buffer::os
