@@ -25,6 +25,7 @@ class Fault(Enum):
     REAP_THIS_LAP_ONLY = auto()  # rows of the lap before do not get their priority back
     TAKEN_TWICE = auto()  # begin_lap, done again, makes room once more
     READ_ONCE = auto()  # the reader does not look at the word again
+    LOOK_AT_THE_LAST = auto()  # of two rows it looks at the second again, not at the first
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Mender:
 class Reader:
     name: str
     slots: tuple[int, ...]  # one of them is drawn
+    pairs: bool = False  # and read with the row behind it in its block, as views read their rows
     mortal: bool = False
     stoppable: bool = False
 

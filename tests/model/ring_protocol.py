@@ -373,33 +373,51 @@ class Cleaning(Mending):
 class Reading(Actor):
     def __init__(self, spec: Reader, shared: Shared) -> None:
         super().__init__(spec, shared)
-        self.slots = spec.slots
+        self.slots, self.pairs = spec.slots, spec.pairs
         self.slot = self.register("slot")
         self.half = self.register("half")
+        self.torn = self.register("torn")
 
     def build(self) -> None:
-        seen, half, slot, ring = self.seen, self.half, self.slot, self.ring
+        seen, torn = self.seen, self.torn
+        again = int(Fault.LOOK_AT_THE_LAST in self.faults)
+        self.copy(0)
+        if self.pairs:
+            self.copy(1)
+        if Fault.READ_ONCE not in self.faults:
 
-        @self.step("load the row word")
+            @self.step("load the row word again")
+            def _(m: Memory) -> int | None:
+                if m[self.row(m, again)] != m[seen] + row_word(again, 0):
+                    return self.end_with(m, DONE)
+                return None
+
+        @self.step("accept")
+        def _(m: Memory) -> int:
+            m[self.shared.wrong] |= TORN if m[torn] else 0
+            return self.end_with(m, DONE)
+
+    def row(self, m: Memory, behind: int) -> int:
+        return self.ring.row(m[self.slot] + behind)
+
+    def copy(self, behind: int) -> None:
+        """Copies the row in the slot, or one behind it, if it is there."""
+        seen, half = self.seen, self.half
+
+        @self.step("load the row word" if behind == 0 else "load the word of the row behind it")
         def _(m: Memory) -> int | None:
-            m[seen] = m[ring.row(m[slot])]
-            return None if m[seen] & 3 == COMMITTED else self.end_with(m, DONE)
+            word = m[self.row(m, behind)]
+            if behind == 0:
+                m[seen] = word
+            there = word & 3 == COMMITTED and word == m[seen] + row_word(behind, 0)
+            return None if there else self.end_with(m, DONE)
 
         @self.step("copy from the left half")
         def _(m: Memory) -> None:
-            m[half] = m[ring.row(m[slot]) + LEFT]
+            m[half] = m[self.row(m, behind) + LEFT]
 
         @self.step("copy from the right half")
-        def _(m: Memory) -> int | None:
-            torn = m[half] != m[ring.row(m[slot]) + RIGHT] or m[half] & 31 != m[seen] >> 2
-            m[half] = torn
-            if Fault.READ_ONCE not in self.faults:
-                return None
-            m[self.shared.wrong] |= TORN if torn else 0
-            return self.end_with(m, DONE)
-
-        @self.step("load the row word again")
-        def _(m: Memory) -> int:
-            if m[ring.row(m[slot])] == m[seen]:
-                m[self.shared.wrong] |= TORN if m[half] else 0
-            return self.end_with(m, DONE)
+        def _(m: Memory) -> None:
+            right = m[self.row(m, behind) + RIGHT]
+            m[self.torn] |= m[half] != right or m[half] & 31 != (m[seen] >> 2) + behind
+            m[half] = 0

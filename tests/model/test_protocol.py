@@ -65,11 +65,15 @@ TWO_MENDERS = Config(
 CONFIGS = {
     "two writers and a reader, one killed": (
         Config(RING, (A, B, Reader("R", slots=(0, 3))), crashes=1),
-        220_000,
+        250_000,
     ),
     "the same in an empty ring": (
         Config(replace(RING, full=False), (A, B, Reader("R", slots=(0, 3))), crashes=1),
-        100_000,
+        118_000,
+    ),
+    "two writers and a reader of two rows, of which it looks at one again": (
+        Config(RING, (A, B, Reader("R", slots=(0, 2), pairs=True)), crashes=1),
+        500_000,
     ),
     "three writers in two blocks, one killed": (
         Config(
@@ -164,6 +168,10 @@ FAULTS = {
     Fault.TAKEN_TWICE: (TWO_WRITERS, "taken 0 forgot the lap before"),
     Fault.READ_ONCE: (
         Config(RING, (A, Reader("R", slots=(0,)))),
+        "a torn read is accepted",
+    ),
+    Fault.LOOK_AT_THE_LAST: (
+        Config(RING, (A, Reader("R", slots=(0,), pairs=True))),
         "a torn read is accepted",
     ),
 }
