@@ -133,6 +133,66 @@ TEST(ViewThreads, ManyStepsOfARingThatIsOverwritten) {
         ASSERT_EQ(drawn.obs[i].stream, drawn.next[i].stream);
         ASSERT_EQ(drawn.obs[i].episode(), drawn.next[i].episode());
         ASSERT_EQ(drawn.obs[i].step() + k, drawn.next[i].step());
+        const std::uint64_t first = drawn.obs[i].step() + 1;
+        ASSERT_EQ(drawn.reward[i], static_cast<float>(k * first + k * (k - 1) / 2));
+      }
+    }
+  });
+}
+
+// The newest rows of a small ring are those that are just being written: a row that is committed
+// between two looks at it must not leave what was there before in a sum.
+TEST(ViewThreads, ReturnsAtTheCursor) {
+  constexpr std::size_t kBatch = 64;
+  constexpr std::uint32_t kSteps = 3;
+  const Schema schema = {
+      {"id", DType::kUInt64, {}}, {"reward", DType::kFloat64, {}}, {"done", DType::kBool, {}}};
+  BufferConfig config;
+  config.capacity = 24;
+  config.block_rows = 8;
+  Buffer buffer(Segment::create({}, config, schema));
+  ViewSpec spec;
+  spec.steps = kSteps;
+  spec.reward = 1;
+  spec.terminated = 2;
+  const View view(buffer.ring(), spec);
+  const auto reward_of = [](std::uint64_t id) { return static_cast<double>(id * 37 % 101); };
+  Countdown writing(1);
+  crowd(3, [&](std::size_t me) {
+    if (me == 0) {
+      const Part part(writing);
+      const std::uint8_t done = 0;
+      for (std::uint64_t id = 0; id < rounds(2'000'000); ++id) {
+        const double reward = reward_of(id);
+        const std::byte* columns[] = {reinterpret_cast<const std::byte*>(&id),
+                                      reinterpret_cast<const std::byte*>(&reward),
+                                      reinterpret_cast<const std::byte*>(&done)};
+        buffer.add(1, columns, nullptr, nullptr);
+      }
+      return;
+    }
+    std::vector<std::uint64_t> id(kBatch);
+    std::vector<double> reward(kBatch);
+    std::vector<std::int32_t> count(kBatch);
+    std::vector<std::int64_t> ids(kBatch);
+    const auto bytes = [](auto& values) { return reinterpret_cast<std::byte*>(values.data()); };
+    const Output outputs[] = {{Role::kStart, 0, false, bytes(id)},
+                              {Role::kReturn, 1, false, bytes(reward)},
+                              {Role::kCount, -1, false, bytes(count)}};
+    ViewBatch batch;
+    batch.rows = kBatch;
+    batch.outputs = outputs;
+    batch.ids = ids.data();
+    while (writing.running()) {
+      try {
+        testing::sample(buffer, view, batch);
+      } catch (const Error&) {
+        continue;
+      }
+      for (std::size_t i = 0; i < kBatch; ++i) {
+        double sum = 0;
+        for (std::int32_t k = 0; k < count[i]; ++k) sum += reward_of(id[i] + k);
+        ASSERT_EQ(reward[i], sum) << "of " << count[i] << " steps from " << id[i];
       }
     }
   });

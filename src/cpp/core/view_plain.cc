@@ -38,10 +38,10 @@ struct View::Run {
   std::size_t depth = 0;            // rows that were looked at, of each item
   Window::Level* levels = nullptr;  // the rows of all items, one step each
   // A bit for each item,
-  std::uint64_t stopped = 0;              // of which it is known where it ends
-  std::uint64_t ended = 0;                // that ends with its episode
-  std::uint64_t terminated = 0;           // for good
-  std::uint64_t again = 0;                // whose rewards were read too early
+  std::uint64_t stopped = 0;     // of which it is known where it ends
+  std::uint64_t ended = 0;       // that ends with its episode
+  std::uint64_t terminated = 0;  // for good
+  std::uint64_t again = 0;       // whose reward may have been read before its row was there
   const std::byte* ends[Window::kLevel];  // of the blocks of the last rows found
   std::uint32_t counts[Window::kLevel];   // steps of the items
   float discounts[Window::kLevel];
@@ -127,7 +127,6 @@ __attribute__((noinline)) void View::turn(Run& run, std::size_t t, std::size_t i
       return run.stop(t, i, steps && t > 0 ? t - 1 : t);
     }
     put(run, t, i, row);
-    run.again |= bit(i);
     if (steps && (ends(before) || row.has(row_flag::kFinal))) return run.stop(t, i, t);
   }
   if (!steps && ends(row)) return run.stop(t, i, t + 1);
@@ -166,6 +165,7 @@ void View::look(Run& run, std::size_t reward) const {
     if (!there || next >= run.ends[i] || next == record || (!steps && ends_episode(record)))
         [[unlikely]] {
       odd |= bit(i);
+      if (!there) run.again |= bit(i);
     }
   }
   each_bit(odd, [&](std::size_t i) {
@@ -184,13 +184,14 @@ void View::look_at_last(Run& run, std::size_t reward) const {
   std::uint64_t odd = 0;
   for (std::size_t i = 0; i < run.size(); ++i) {
     const std::byte* const record = level.records[i];
+    const bool there = word_at(record, std::memory_order_acquire) == level.words[i];
     if constexpr (!steps && !std::is_same_v<T, NoReward>) {
       const double factor = factors_[run.depth];
       run.totals[i] += factor * static_cast<double>(load_shared<T>(record + reward));
     }
-    if (word_at(record, std::memory_order_acquire) != level.words[i] ||
-        (!steps && ends_episode(record))) [[unlikely]] {
+    if (!there || (!steps && ends_episode(record))) [[unlikely]] {
       odd |= bit(i);
+      if (!there) run.again |= bit(i);
     }
   }
   each_bit(odd, [&](std::size_t i) { turn(run, run.depth, i); });
