@@ -282,9 +282,7 @@ class View(_core.View):
         assert self._sequence is not None
         batch, not_made = self._between()._make(starts, self._sequence.period)
         between = batch["ids"][~not_made, 1:]
-        between = between[between >= 0]
-        if between.size:
-            self._buffer.update_priorities(between, np.zeros(between.size, np.float32))
+        self._buffer._give_up_priorities(np.ascontiguousarray(between[between >= 0]))
 
     def _between(self) -> _core.View:
         """A view that gives the ids of the rows from a start to the next."""

@@ -77,6 +77,29 @@ def test_rows_between_the_starts_give_up_their_priority() -> None:
     assert set(view.sample(200)["indices"].tolist()) <= set(expected(world, (sequence,)))
 
 
+@pytest.mark.parametrize("strategy", ["prioritized", "rank"])
+def test_rows_that_gave_up_their_priority_weigh_nothing(strategy: Any) -> None:
+    world = World(80, strategy=strategy, weights="global", alpha=0.6, beta=1.0)
+    world.run(world.open(2), 30, [8, 8])
+    world.sync()
+    view = world.buffer.view(Sequence(4, period=4))
+    starts = view.starts()
+    view.update_priorities(starts, np.ones((starts.size, 4)))
+    if strategy == "prioritized":
+        assert view.sample(64)["weights"] == pytest.approx(np.ones(64))
+        assert world.buffer.total_priority == pytest.approx(starts.size * 1.0, rel=1e-4)
+    else:
+        assert view.sample(64)["weights"].min() >= starts.size**-0.6 * 0.99
+    ids = world.buffer.view().starts()
+    between = ids[~np.isin(ids, starts)]
+    raws = world.buffer.priorities(between)
+    assert (raws == 0).all()
+    assert not np.signbit(raws).any()
+    world.buffer.update_priorities(between, np.ones(between.size))  # given another, they are back
+    assert world.buffer.total_priority > 1.5 * starts.size
+    assert not world.buffer._verify()
+
+
 def test_priorities_of_steps_are_those_given_to_append() -> None:
     world = World(40, strategy="prioritized")
     to = world.open(3)

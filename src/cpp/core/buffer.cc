@@ -236,6 +236,11 @@ UpdateResult Buffer::update(std::span<const std::int64_t> ids, std::span<const f
   return ring_.priorities->update(ids, raws);
 }
 
+void Buffer::give_up(std::span<const std::int64_t> ids) {
+  const Change change(owner());
+  ring_.priorities->give_up(ids);
+}
+
 void Buffer::set_alpha(float alpha) {
   const Change change(owner());
   ring_.priorities->set_alpha(alpha);

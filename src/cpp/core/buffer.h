@@ -123,6 +123,7 @@ class Buffer {
 
   // Sets raw priorities; see Priorities. REQUIRES: the ring has priorities.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws);
+  void give_up(std::span<const std::int64_t> ids);
   void set_alpha(float alpha);
 
   // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,

@@ -18,6 +18,9 @@ constexpr std::size_t kChunk = 256;  // rows updated at a time
 constexpr float kMostWeight = 0x1.0p87F;
 constexpr float kLeastWeight = std::numeric_limits<float>::min();
 
+// Of the two zeros the one that is a priority.
+float positive(float raw) { return raw + 0.0F; }
+
 [[noreturn]] void invalid(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
@@ -52,11 +55,11 @@ float Priorities::raw_of(std::int64_t id) const {
   const auto [slot, lap] = where(id);
   if (never_given(id, {slot, lap})) return std::numeric_limits<float>::quiet_NaN();
   const PriorityWord word = of(slot);
-  return word.lap == lap ? word.raw : std::numeric_limits<float>::quiet_NaN();
+  return word.lap == lap ? positive(word.raw) : std::numeric_limits<float>::quiet_NaN();
 }
 
 float Priorities::weigh(PriorityWord word, float alpha) const {
-  if (word.lap == kGone || word.lap == 0) return 0;
+  if (word.lap == kGone || word.lap == 0 || word.given_up()) return 0;
   const float base = word.raw + epsilon_;
   const float weight = std::pow(base, alpha);
   if (weight > kMostWeight) return kMostWeight;
@@ -113,7 +116,7 @@ void Priorities::retire(std::size_t slot) const {
 
 void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   raise_max(raw);
-  words_[slot].store(PriorityWord{raw, lap}.pack(), std::memory_order_seq_cst);
+  words_[slot].store(PriorityWord{positive(raw), lap}.pack(), std::memory_order_seq_cst);
   REPLAY_CRASH_POINT("row.prioritized");
   refresh_leaf(slot);
 }
@@ -180,16 +183,36 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
   std::vector<Where> more(ids.size() > kChunk ? ids.size() : 0);
   Where* const rows = more.empty() ? few : more.data();
   check(ids, raws, rows);
+  const UpdateResult result =
+      change({rows, ids.size()}, [&](std::size_t i) { return positive(raws[i]); });
+  if (result.stale > 0) {
+    counters_.updates_stale.fetch_add(result.stale, std::memory_order_relaxed);
+  }
+  return result;
+}
+
+void Priorities::give_up(std::span<const std::int64_t> ids) const {
+  std::vector<Where> rows;
+  for (const std::int64_t id : ids) {
+    if (id >= 0) rows.push_back(where(id));
+  }
+  change(rows, [](std::size_t) { return PriorityWord::kGivenUp; });
+}
+
+// Gives rows other raw priorities, those that are still there.
+template <class RawOf>
+UpdateResult Priorities::change(std::span<const Where> rows, const RawOf& raw_of) const {
   UpdateResult result;
-  for (std::size_t from = 0; from < ids.size(); from += kChunk) {
-    const std::size_t n = ids.size() - from < kChunk ? ids.size() - from : kChunk;
+  for (std::size_t from = 0; from < rows.size(); from += kChunk) {
+    const std::size_t n = rows.size() - from < kChunk ? rows.size() - from : kChunk;
     std::uint64_t changed[kChunk];
     std::size_t count = 0;
     for (std::size_t i = from; i < from + n; ++i) {
       const auto lap = static_cast<std::uint32_t>(rows[i].lap);
-      if (!exchange(rows[i].slot, lap, {raws[i], lap})) continue;
+      const float raw = raw_of(i);
+      if (!exchange(rows[i].slot, lap, {raw, lap})) continue;
       REPLAY_CRASH_POINT("update.word");
-      raise_max(raws[i]);
+      raise_max(raw);
       changed[count++] = rows[i].slot;
     }
     REPLAY_CRASH_POINT("update.words");
@@ -200,9 +223,6 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
     result.stale += n - count;
   }
   counters_.updates_applied.fetch_add(result.applied, std::memory_order_relaxed);
-  if (result.stale > 0) {
-    counters_.updates_stale.fetch_add(result.stale, std::memory_order_relaxed);
-  }
   return result;
 }
 

@@ -66,6 +66,10 @@ class Priorities {
   // counted.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws) const;
 
+  // Rows that are never to be drawn weigh nothing, until they are given a priority again. Stale ids
+  // are skipped.
+  void give_up(std::span<const std::int64_t> ids) const;
+
   // Changes the exponent and recomputes every leaf.
   void set_alpha(float alpha) const;
 
@@ -94,6 +98,8 @@ class Priorities {
   void refresh_leaves(std::span<const std::uint64_t> slots) const;
   void raise_max(float raw) const;
   void check(std::span<const std::int64_t> ids, std::span<const float> raws, Where* rows) const;
+  template <class RawOf>
+  UpdateResult change(std::span<const Where> rows, const RawOf& raw_of) const;
   bool exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const;
   bool never_given(std::int64_t id, const Where& row) const;
 

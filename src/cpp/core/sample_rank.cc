@@ -115,8 +115,10 @@ class RankSampler final : public Sampler {
     order.rows.clear();
     const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
-      if (!ring_.blocks.live(ring_.rows.word(slot).load(std::memory_order_relaxed))) continue;
-      order.rows.push_back({std::bit_cast<std::uint32_t>(priorities_.of(slot).raw + 0.0F), slot});
+      const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_relaxed);
+      const PriorityWord priority = priorities_.of(slot);
+      if (!ring_.blocks.live(word) || !row_weighed(word) || priority.given_up()) continue;
+      order.rows.push_back({std::bit_cast<std::uint32_t>(priority.raw), slot});
     }
     sort_by_key(order.rows);
     if (!order.rows.empty() && order.rows.front().key == 0) order.alpha = 0;  // all are equal

@@ -23,6 +23,7 @@
 
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -136,10 +137,15 @@ struct alignas(kLine) Block {
 };
 
 // [ raw priority (float) : 32 | lap : 32 ] for each row: the truth that the tree is computed from.
-// The lap names the row, so that a late update cannot hit the one that took its slot.
+// The lap names the row, so that a late update cannot hit the one that took its slot. A raw
+// priority of -0 is one that was given up: the row weighs nothing until it gets another.
 struct PriorityWord {
+  static constexpr float kGivenUp = -0.0F;
+
   float raw;
   std::uint32_t lap;
+
+  bool given_up() const { return std::signbit(raw); }
 
   static PriorityWord unpack(std::uint64_t w) {
     return {std::bit_cast<float>(static_cast<std::uint32_t>(w >> 32)),
