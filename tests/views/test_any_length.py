@@ -14,6 +14,7 @@ from replay_buffer import (
     InvalidArgument,
     NStep,
     ReplayBuffer,
+    SchemaMismatch,
     Sequence,
     Trajectory,
 )
@@ -113,3 +114,49 @@ def test_frames_of_any_length_are_not_stacked() -> None:
     with pytest.raises(InvalidArgument, match="any length"):
         make().view(FrameStack(2))
     make().view(FrameStack(2, columns=("obs/id",))).sample(3)
+
+
+def written(buffer: ReplayBuffer) -> list[int]:
+    """The first token of every observation that is stored, in the order they came."""
+    stored = buffer.latest(60)["obs"]["tokens"]
+    starts = stored["offsets"][:-1][np.diff(stored["offsets"]) > 0]
+    return [int(token) for token in stored["values"][starts]]
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+def test_an_append_of_which_one_value_is_too_large_writes_nothing(autoreset: Any) -> None:
+    buffer = ReplayBuffer(
+        BufferConfig(60, storage="steps"),
+        schema={
+            "obs": {"tokens": Column((None,), "int32", expected=1)},
+            "action": Column((), "int64"),
+            "reward": Column(),
+            "terminated": Column((), "bool"),
+            "truncated": Column((), "bool"),
+        },
+    )
+    huge = [5] * 10**6
+    ended, not_yet = np.asarray([True, False]), np.zeros(2, bool)
+    with buffer.writer(streams=2, autoreset=autoreset) as writer:
+
+        def append(first: list[int], second: list[int], end: Any, final: Any = None) -> None:
+            obs = {"tokens": [first, second]}
+            last = None if final is None else {"tokens": [final, []]}
+            writer.append(obs, [0, 0], [1.0, 1.0], end, not_yet, final_obs=last)
+
+        append([1], [2], not_yet)
+        final = [4] if autoreset == "same_step" else None
+        with pytest.raises(SchemaMismatch, match="nothing was added"):
+            append([3], huge, ended, final)
+        if autoreset == "same_step":
+            with pytest.raises(SchemaMismatch, match="nothing was added"):
+                append([3], [6], ended, huge)
+        assert written(buffer) == [1, 2]
+        append([3], [6], ended, final)
+        if autoreset == "next_step":
+            with pytest.raises(SchemaMismatch, match="nothing was added"):
+                append([4], huge, not_yet)
+            append([4], [7], not_yet)
+        episode = next(buffer.episodes())
+        assert episode["obs"]["tokens"]["values"].tolist() == [1, 3]
+        assert episode["final_obs"]["tokens"]["values"].tolist() == [4]

@@ -16,8 +16,9 @@ constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 // How often a place is drawn again before all starts are looked up: where few rows are starts, but
 // not very few, guessing is cheaper.
 unsigned most_guesses(const ViewSpec& spec) {
-  const std::uint64_t rare = spec.whole ? 4096 : 16 * std::uint64_t{spec.period};
-  return static_cast<unsigned>(std::min<std::uint64_t>(64 + rare, 8192));
+  const bool rare = spec.sequence && (spec.whole || !spec.pad);
+  const std::uint64_t most = rare ? 4096 : 16 * std::uint64_t{spec.period};
+  return static_cast<unsigned>(std::min<std::uint64_t>(64 + most, 8192));
 }
 
 }  // namespace
@@ -186,6 +187,7 @@ void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBa
 
 std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
   std::vector<Place> found;
+  std::vector<bool> hopeless(ring_.rows.capacity());  // by slot, once that is known
   Window window;
   for (std::size_t slot = 0; slot < ring_.rows.capacity(); ++slot) {
     if (slot % ring_.blocks.block_rows() == 0 &&
@@ -194,9 +196,17 @@ std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
       continue;
     }
     Place row{};
-    if (!view.streams().at(slot, row)) continue;
+    if (hopeless[slot] || !view.streams().at(slot, row)) continue;
     window.clear();
-    if (!view.resolve(row, time, Random(0, 0), window)) continue;
+    if (!view.resolve(row, time, Random(0, 0), window)) {
+      if (!view.ran_out(window.items[0])) continue;
+      for (const Stretch& rows : window.stretches) {
+        for (std::size_t i = 0; i < rows.n; ++i) {
+          if (rows[i].id() > row.id()) hopeless[rows[i].slot] = true;
+        }
+      }
+      continue;
+    }
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
     if (view.whole(window, window.items[0])) found.push_back(row);
   }

@@ -1,6 +1,7 @@
 #include "core/packed.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "core/codec.h"
@@ -23,6 +24,18 @@ constexpr std::size_t kKeptRoom = std::size_t{1} << 20;  // for the next call
                   " bytes; nothing was added. A larger expected= raises the limit");
 }
 
+// The value of one row, as it was given; none where the column was not.
+std::span<const std::byte> given_value(const ColumnPlace& place, const std::byte* given,
+                                       std::size_t row) {
+  if (given == nullptr) return {};
+  if (!place.variable()) return {given + row * place.bytes, place.bytes};
+  const auto* ragged = reinterpret_cast<const Ragged*>(given);
+  const auto begin = static_cast<std::size_t>(ragged->offsets[row]);
+  const auto end = static_cast<std::size_t>(ragged->offsets[row + 1]);
+  return {static_cast<const std::byte*>(ragged->values) + begin * place.item,
+          (end - begin) * place.item};
+}
+
 }  // namespace
 
 void Packed::pack(const Layout& layout, std::size_t n, const std::byte* const* columns) {
@@ -30,6 +43,7 @@ void Packed::pack(const Layout& layout, std::size_t n, const std::byte* const* c
   bytes_in_ = bytes_kept_ = 0;
   find(layout, n, columns);
   squeeze(layout, n);
+  bytes_.resize(n);
   for (std::size_t row = 0; row < n; ++row) {
     bytes_[row] = 0;
     for (std::size_t k = 0; k < columns_; ++k) {
@@ -38,27 +52,24 @@ void Packed::pack(const Layout& layout, std::size_t n, const std::byte* const* c
   }
 }
 
+void Packed::check(const Layout& layout, std::size_t row, const std::byte* const* columns) {
+  std::size_t sum = 0;
+  for (const std::uint32_t column : layout.arena_columns) {
+    const std::size_t bytes = given_value(layout.places[column], columns[column], row).size();
+    if (bytes > layout.settings.arena_bytes - sum) too_large(layout, column, bytes);
+    sum += bytes;
+  }
+}
+
 // Where the values are, and whether each row would fit as it is.
 void Packed::find(const Layout& layout, std::size_t n, const std::byte* const* columns) {
   values_.resize(n * columns_);
-  bytes_.assign(n, 0);
-  for (std::size_t k = 0; k < columns_; ++k) {
-    const std::size_t column = layout.arena_columns[k];
-    const ColumnPlace& place = layout.places[column];
-    const std::byte* given = columns[column];
-    const auto* ragged = reinterpret_cast<const Ragged*>(given);
-    for (std::size_t row = 0; row < n; ++row) {
-      std::size_t bytes = given == nullptr ? 0 : place.bytes;
-      const std::byte* from = given == nullptr ? nullptr : given + row * place.bytes;
-      if (place.variable() && given != nullptr) {
-        const std::int64_t begin = ragged->offsets[row];
-        bytes = static_cast<std::size_t>(ragged->offsets[row + 1] - begin) * place.item;
-        from = static_cast<const std::byte*>(ragged->values) +
-               static_cast<std::size_t>(begin) * place.item;
-      }
-      if (bytes > layout.settings.arena_bytes - bytes_[row]) too_large(layout, column, bytes);
-      bytes_[row] += static_cast<std::uint32_t>(bytes);
-      values_[row * columns_ + k] = {from, static_cast<std::uint32_t>(bytes)};
+  for (std::size_t row = 0; row < n; ++row) {
+    check(layout, row, columns);
+    for (std::size_t k = 0; k < columns_; ++k) {
+      const std::size_t column = layout.arena_columns[k];
+      const auto value = given_value(layout.places[column], columns[column], row);
+      values_[row * columns_ + k] = {value.data(), static_cast<std::uint32_t>(value.size())};
     }
   }
 }

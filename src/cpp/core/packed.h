@@ -26,6 +26,9 @@ class Packed {
   // copied. Throws kSchemaMismatch, naming the column, when a row does not fit into an arena.
   void pack(const Layout& layout, std::size_t n, const std::byte* const* columns);
 
+  // Throws the same when row `row` of these does not fit.
+  static void check(const Layout& layout, std::size_t row, const std::byte* const* columns);
+
   // Of a row, for the arena columns in their order.
   const Value* values(std::size_t row) const { return values_.data() + row * columns_; }
   std::uint32_t bytes(std::size_t row) const { return bytes_[row]; }

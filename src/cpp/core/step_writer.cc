@@ -74,13 +74,29 @@ std::size_t StepWriter::next_steps() const {
 }
 
 void StepWriter::check(const StepBatch& batch) const {
-  if (autoreset_ == Autoreset::kNextStep || batch.finals != nullptr) return;
+  const bool same_step = autoreset_ == Autoreset::kSameStep;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    if (flags_[i] == 0) continue;
+    if (!same_step || flags_[i] == 0 || batch.finals != nullptr) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 "the episode of stream " + std::to_string(i) +
                     " ended and final_obs is missing; with autoreset='next_step' it comes with the "
                     "next call; nothing was written");
+  }
+  if (!ring_.rows.has_arenas()) return;
+  const std::byte* observed[kMaxColumns];
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    const auto check_observed = [&](const std::byte* const* columns) {
+      for (std::size_t c = 0; c < observed_.size(); ++c) {
+        observed[c] = observed_[c] ? columns[c] : nullptr;
+      }
+      Packed::check(ring_.layout(), i, observed);
+    };
+    if (streams_[i].ending) {
+      check_observed(batch.columns);
+    } else {
+      Packed::check(ring_.layout(), i, batch.columns);
+    }
+    if (same_step && flags_[i] != 0) check_observed(batch.finals);
   }
 }
 

@@ -182,13 +182,21 @@ class View {
   void make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::size_t at,
                   Window& window, std::uint8_t* failed) const;
 
-  // Whether few rows are starts, and which are not is known at a glance.
-  bool selective() const { return spec_.sequence && (spec_.period > 1 || spec_.whole); }
-  // Whether the number of a row in its episode allows an item to start there.
+  // Whether few rows may be starts.
+  bool selective() const {
+    return spec_.sequence && (spec_.period > 1 || spec_.whole || !spec_.pad);
+  }
+  // Whether the number of a row in its episode allows an item to start there: known at a glance.
   bool may_start(std::uint64_t slot) const {
     if (!spec_.sequence) return true;
     const std::uint32_t number = ring_.rows.link(slot).step;
+    if (!spec_.pad && !spec_.cross && number < spec_.burn_in) return false;
     return number % spec_.period == 0 && (!spec_.whole || number == 0);
+  }
+  // Whether an item could not be made because there are too few steps behind its start: then there
+  // are too few behind each of them as well.
+  bool ran_out(const Window::Item& item) const {
+    return spec_.sequence && !spec_.pad && item.count > 0 && item.count < spec_.length;
   }
 
   // How many items are best made together, by one thread or by one of several.

@@ -140,7 +140,9 @@ struct Outputs {
 
 bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
             const ViewBatch& batch, float beta, bool long_draw) try {
-  const MaybeRelease released(long_draw || batch.rows * view.item_bytes(batch) > kReleaseBytes);
+  // Where few rows are starts, all may have to be looked at.
+  const MaybeRelease released(long_draw || view.selective() ||
+                              batch.rows * view.item_bytes(batch) > kReleaseBytes);
   buffer->finish(draw, view, batch, beta);
   return true;
 } catch (...) {
