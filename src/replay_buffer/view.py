@@ -181,6 +181,7 @@ class View(_core.View):
         steps = self._buffer.config.storage == "steps"
         self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
+        _check_names(schema, outputs)
         self._expected = self._arrays(outputs)
         self._open(self._buffer, self._spec(schema), _described(outputs))
 
@@ -311,6 +312,33 @@ def _described(outputs: list[Output]) -> list[tuple[str, int, int, bool, int, li
         (name, int(role), column, stacked, DTYPES.index(c.dtype.name) + 1, list(c.item_shape))
         for name, role, column, stacked, c in outputs
     ]
+
+
+def _check_names(schema: Schema, outputs: list[Output]) -> None:
+    """Raises InvalidArgument where a column has the name of an array that the view makes."""
+    paths = [path for path, _ in schema.columns]
+    made: list[tuple[str, str]] = []  # arrays, and the columns they are of, if they are of any
+    for name, _, column, _, shown in outputs:
+        of = paths[column] if column >= 0 else ""
+        made.append((name, of))
+        if shown.padded:
+            made.append((name + "_mask", of))
+    made += [("indices", ""), ("weights", "")]
+    made.sort(key=lambda array: array[0] != array[1])  # columns under their own names first
+    taken: dict[str, str] = {}
+    groups: dict[str, str] = {}  # the dicts that arrays are in
+    for name, of in made:
+        parts = name.split("/")
+        outer = ["/".join(parts[:i]) for i in range(1, len(parts))]
+        for found in (taken.get(name), groups.get(name), *map(taken.get, outer)):
+            if found is not None:
+                raise InvalidArgument(
+                    f"column {found or of!r}: this view makes an array {name!r}; "
+                    "the column needs another name"
+                )
+        taken[name] = of
+        for group in outer:
+            groups.setdefault(group, of)
 
 
 def one(parts: tuple[Any, ...], kind: type[OnePart]) -> OnePart | None:
