@@ -79,4 +79,4 @@ def episodes(view: View) -> Iterator[Batch]:
             batch = view.get([start])
         except RowGone:
             continue
-        yield only_item(batch)
+        yield only_item(batch, view._expected)
