@@ -204,7 +204,7 @@ class View(_core.View):
             "whole": self._trajectory is not None,
             "goal": strategies.index(self._hindsight.strategy if self._hindsight else "none"),
             "goal_k": self._hindsight.k if self._hindsight else 0.0,
-            "reward": _position(paths, "reward"),
+            "reward": _position(paths, "reward") if self._n_step else -1,
             "terminated": _position(paths, terminated),
             "truncated": _position(paths, "truncated"),
         }
@@ -357,9 +357,12 @@ def find(schema: Schema, path: str) -> tuple[int, Column]:
 
 
 def check_reward(schema: Schema) -> None:
+    """Raises InvalidArgument unless rewards can be added up; compressed ones the core refuses."""
     _, reward = find(schema, "reward")
-    if reward.dtype.name not in ("float32", "float64"):
-        raise InvalidArgument(f"returns need a reward of float32 or float64, not {reward.dtype}")
+    if reward.dtype.name not in ("float32", "float64") or reward.variable:
+        raise InvalidArgument(
+            f"NStep needs a reward of float32 or float64, of one length, not {reward}"
+        )
 
 
 def _put(tree: dict[str, Any], path: str, column: Any) -> None:
