@@ -111,6 +111,8 @@ class View(_core.View):
         rows between them give up theirs: they are never drawn.
         """
         if self._sequence is None:
+            if mask is not None:
+                raise InvalidArgument("mask is for the TD errors of a Sequence")
             return self._buffer.update_priorities(indices, td_errors)
         wanted = arguments.row_ids(indices)
         raws = _sequence_priorities(self._sequence, wanted.size, td_errors, mask)
