@@ -11,6 +11,7 @@ import numpy.typing as npt
 from . import arguments, ragged
 from .errors import NotEnoughRows, RowGone
 from .hindsight import HindsightView
+from .schema import Column
 from .trajectories import TrajectoryView, only_item
 from .view import View
 from .views import Hindsight, Part, Trajectory
@@ -50,6 +51,15 @@ def get(buffer: ReplayBuffer, ids: Any) -> Batch:
         raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
     batch["indices"] = wanted.copy()
     return batch
+
+
+def check_out(buffer: ReplayBuffer, out: Any, n: int) -> None:
+    """Raises what is wrong with a caller's arrays for n rows."""
+    assert buffer.schema is not None
+    extra: dict[str, Any] = {"indices": Column((), "int64")}
+    if buffer.config.weighted:
+        extra["weights"] = Column((), "float32")
+    arguments.check_arrays({**buffer.schema.fields, **extra}, out, n)
 
 
 def priorities(buffer: ReplayBuffer, ids: Any) -> npt.NDArray[np.float32]:

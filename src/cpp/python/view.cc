@@ -287,7 +287,10 @@ nb::object starts(const ViewHandle& self) {
 
 PyObject* py_view_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                   PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, []() -> PyObject* { throw_does_not_fit(); });
+  return sample(self, args, nargs, kwnames, [&]() -> PyObject* {
+    opened(view_of(self));
+    throw_does_not_fit();
+  });
 }
 
 PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)) {
