@@ -312,8 +312,10 @@ class ReplayBuffer(_core.Buffer):
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
         with self._settling:
             self._closed = True  # so that there are no more writers
-            for writer in list(self._writers):
-                writer.close()
+            writers = list(self._writers)
+        for writer in writers:
+            writer.close()
+        with self._settling:
             self._release()
 
     def __enter__(self: Self) -> Self:
