@@ -107,6 +107,11 @@ def _checked(path: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | Non
     ):
         got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array)
         wanted = str(shape).replace("None", "any")
+        if isinstance(array, np.ndarray) and type(array) is not np.ndarray:
+            raise SchemaMismatch(
+                f"out: column {path!r} needs a plain NumPy array of {dtype} {wanted}, "
+                f"got a {type(array).__name__}"
+            )
         raise SchemaMismatch(
             f"out: column {path!r} needs a NumPy array of {dtype} {wanted}, got {got}"
         )

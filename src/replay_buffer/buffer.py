@@ -27,7 +27,7 @@ from . import _core, arguments, conversion, reading, settling, sharing, stats, w
 from .config import BufferConfig, check_beta_can_be, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows
 from .inference import Draft
-from .schema import Column, Schema
+from .schema import Schema
 from .view import View
 from .views import Part, Trajectory
 from .writer import Autoreset, StepWriter
@@ -203,6 +203,9 @@ class ReplayBuffer(_core.Buffer):
 
         limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
         rows added, less the rows drawn) and how many processes wait.
+
+        episodes, of steps, are those that ended: finished, their steps and return_sum, and lengths
+        and returns of the latest; zeros before the first row.
         """
         return stats.of(self)
 
@@ -269,8 +272,9 @@ class ReplayBuffer(_core.Buffer):
         self._check_open()
         if self._config.storage != "steps":
             raise InvalidArgument("writers are for storage='steps'; transitions are added with add")
-        writer = StepWriter(self, streams, autoreset)
-        self._writers.add(writer)
+        with self._settling:
+            writer = StepWriter(self, streams, autoreset)
+            self._writers.add(writer)
         return writer
 
     def clear(self) -> None:
@@ -306,10 +310,12 @@ class ReplayBuffer(_core.Buffer):
 
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
-        for writer in list(self._writers):
+        with self._settling:
+            self._closed = True  # so that there are no more writers
+            writers = list(self._writers)
+        for writer in writers:
             writer.close()
         with self._settling:
-            self._closed = True
             self._release()
 
     def __enter__(self: Self) -> Self:
@@ -392,7 +398,7 @@ class ReplayBuffer(_core.Buffer):
         if self._schema is None:
             raise NotEnoughRows(f"cannot sample {n} rows: the buffer is empty")
         if out is not None:
-            self._check_out(out, n)
+            reading.check_out(self, out, n)
         if n > 2**31 - 1:
             raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
         return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
@@ -433,14 +439,6 @@ class ReplayBuffer(_core.Buffer):
                 f"strategy={self._config.strategy!r} keeps no priorities; "
                 "'prioritized' and 'rank' do"
             )
-
-    def _check_out(self, out: Any, n: int) -> None:
-        """Raises what is wrong with the caller's arrays."""
-        assert self._schema is not None
-        extra: dict[str, Any] = {"indices": Column((), "int64")}
-        if self._config.weighted:
-            extra["weights"] = Column((), "float32")
-        arguments.check_arrays({**self._schema.fields, **extra}, out, n)
 
 
 _core.adopt_hot_methods(ReplayBuffer)

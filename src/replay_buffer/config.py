@@ -107,6 +107,11 @@ class BufferConfig:
             raise InvalidArgument(f"cer must be True or False, not {self.cer!r}")
         set_(self, "cer", bool(self.cer))
         if self.storage == "steps":
+            if self.capacity < 2:
+                raise InvalidArgument(
+                    "the capacity must be at least 2 with storage='steps': a step and what "
+                    "comes after it"
+                )
             if self.strategy not in ("uniform", "prioritized", "rank"):
                 raise InvalidArgument(
                     f"steps are drawn uniformly, by priority or by rank, not {self.strategy!r}"

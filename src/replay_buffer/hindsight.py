@@ -10,7 +10,7 @@ import numpy as np
 from . import arguments
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Column, Schema
-from .view import Output, Role, View, check_reward, find
+from .view import Output, Role, View, find
 
 if TYPE_CHECKING:
     from .buffer import Batch
@@ -60,9 +60,18 @@ class HindsightView(View):
         if column.variable:
             raise InvalidArgument(f"column {self._hindsight.achieved!r}: goals have one length")
         for path in (self._hindsight.achieved, self._hindsight.goal):
-            if path.split("/")[0] != "obs" or self._stacked(path, column)[0]:
-                raise InvalidArgument(f"goals are parts of obs, and not stacked: {path!r} is not")
-        check_reward(schema)
+            if path.split("/")[0] != "obs":
+                raise InvalidArgument(f"goals are parts of obs: {path!r} is not")
+            if self._stacked(path, column)[0]:
+                raise InvalidArgument(
+                    f"goals are not stacked, {path!r} is; FrameStack(n, columns=...) "
+                    "says which columns are"
+                )
+        _, reward = find(schema, "reward")
+        if reward.shape != () or reward.dtype.name not in ("float32", "float64"):
+            raise InvalidArgument(
+                f"Hindsight needs a reward that is one float32 or float64, not {reward}"
+            )
         yield GOAL, Role.GOAL, achieved, False, column
         yield "relabelled", Role.RELABELLED, -1, False, Column((), "bool")
         n = self._n_step.n if self._n_step else 1
@@ -76,7 +85,8 @@ class HindsightView(View):
         if not where.any():
             return batch
         chosen = goals[where]
-        rewards = self._rewards(path[where], chosen, batch["k"][where] if self._n_step else None)
+        k = batch["k"][where] if self._n_step else np.ones(len(chosen), np.int32)
+        rewards = self._rewards(path[where], chosen, k)
         for part in ("obs", "next_obs"):
             _leaf(batch, self._hindsight.goal.replace("obs", part, 1))[where] = chosen
         batch["reward"][where] = rewards.astype(batch["reward"].dtype)
@@ -86,18 +96,19 @@ class HindsightView(View):
         """What the steps of each transition earn for its goal: of n steps the discounted sum."""
         assert self._hindsight is not None
         assert self._hindsight.reward is not None
-        n = path.shape[1]
-        flat = path.reshape(-1, *path.shape[2:])
-        rewards = self._hindsight.reward(flat, np.repeat(goals, n, axis=0), {})
-        rewards = np.asarray(rewards, np.float64)
-        if rewards.shape != (len(flat),):
+        steps = np.arange(path.shape[1])
+        there = steps < k[:, None]  # beyond its k steps a transition has none
+        reached = path[there]
+        given = self._hindsight.reward(reached, np.repeat(goals, k, axis=0), {})
+        given = np.asarray(given, np.float64)
+        if given.shape != (len(reached),):
             raise InvalidArgument(
-                f"reward gave {rewards.shape} for {len(flat)} goals, expected one number for each"
+                f"reward gave {given.shape} for {len(reached)} goals, expected one number for each"
             )
-        rewards = rewards.reshape(-1, n)
+        rewards = np.zeros(there.shape)
+        rewards[there] = given
         if self._n_step is not None:
-            steps = np.arange(n)
-            factors = np.where(steps < k[:, None], self._n_step.gamma**steps, 0.0)
+            factors = self._n_step.gamma**steps
             rewards = np.where(factors != 0, rewards, 0.0) * factors
         return rewards.sum(axis=1)
 

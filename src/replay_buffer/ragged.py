@@ -75,11 +75,6 @@ def _given(path: str, shape: Shape, dtype: np.dtype[Any], value: Mapping[str, An
     return items, offsets
 
 
-def held(value: Any) -> bool:
-    """Whether a batch holds such values here, and not columns by name."""
-    return isinstance(value, dict) and set(value) == KEYS
-
-
 def select(keep: npt.NDArray[np.bool_], batch: dict[str, Any], fields: Mapping[str, Any]) -> Any:
     """The rows of a batch that are to be kept."""
     out: dict[str, Any] = {}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from . import arguments, ragged
 from .errors import NotEnoughRows, RowGone
 from .hindsight import HindsightView
+from .schema import Column
 from .trajectories import TrajectoryView, only_item
 from .view import View
 from .views import Hindsight, Part, Trajectory
@@ -52,6 +53,15 @@ def get(buffer: ReplayBuffer, ids: Any) -> Batch:
     return batch
 
 
+def check_out(buffer: ReplayBuffer, out: Any, n: int) -> None:
+    """Raises what is wrong with a caller's arrays for n rows."""
+    assert buffer.schema is not None
+    extra: dict[str, Any] = {"indices": Column((), "int64")}
+    if buffer.config.weighted:
+        extra["weights"] = Column((), "float32")
+    arguments.check_arrays({**buffer.schema.fields, **extra}, out, n)
+
+
 def priorities(buffer: ReplayBuffer, ids: Any) -> npt.NDArray[np.float32]:
     """See ReplayBuffer.priorities."""
     buffer._check_weighted()
@@ -79,4 +89,4 @@ def episodes(view: View) -> Iterator[Batch]:
             batch = view.get([start])
         except RowGone:
             continue
-        yield only_item(batch)
+        yield only_item(batch, view._expected)

@@ -209,7 +209,7 @@ class Schema:
         lead = 1 if rows is None else -1
         out: list[Any] = []
         for (path, column), value in zip(
-            self.columns, _leaves(self.fields, values, ""), strict=True
+            self.columns, leaves(self.fields, values, ""), strict=True
         ):
             given, array = self._column(path, column, value, batched=rows is not None)
             if lead < 0:
@@ -294,7 +294,9 @@ def _flatten(fields: Any, prefix: str) -> Iterator[tuple[str, Column]]:
             raise InvalidArgument(f"column {path!r}: expected a Column or a dict of them")
 
 
-def _leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
+def leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
+    """The values of the columns in `fields`. Raises SchemaMismatch when some are not there, or
+    there are others."""
     if not isinstance(values, Mapping):
         raise SchemaMismatch(
             f"column {prefix[:-1]!r}: expected a dict with {', '.join(fields)}, "
@@ -312,7 +314,7 @@ def _leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
         if isinstance(spec, Column):
             yield values[name]
         else:
-            yield from _leaves(spec, values[name], f"{prefix}{name}/")
+            yield from leaves(spec, values[name], f"{prefix}{name}/")
 
 
 def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:

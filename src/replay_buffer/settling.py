@@ -49,9 +49,9 @@ def await_first_row(buffer: ReplayBuffer, n: int, limit: float) -> float:
 
 
 def schema_of_steps(buffer: ReplayBuffer, row: Batch, *, batched: bool) -> Schema:
-    """The columns of steps: known, or settled by the values of the first."""
+    """The columns of steps: known, or what the values of the first will settle."""
     if buffer._schema is not None:
         return buffer._schema
     schema = buffer._draft.settle(row, batched=batched, steps=True)
-    schema.arrays(row, -1 if batched else None)  # raises what is wrong with the values
-    return settle(buffer, schema)
+    check_steps(schema)
+    return schema

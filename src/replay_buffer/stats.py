@@ -21,6 +21,8 @@ def of(buffer: ReplayBuffer) -> dict[str, Any]:
         stats = {"size": 0, "capacity": buffer.capacity, **_estimate(buffer)}
         stats["limiter"] = _idle_limiter(buffer.config)
         stats["compression"] = None
+        if buffer.config.storage == "steps":
+            stats["episodes"] = _no_episodes()
     stats["settled"] = buffer._settled()
     stats["strategy"] = buffer.config.strategy
     if stats["raw_bytes"] is not None:
@@ -52,6 +54,17 @@ def _estimate(buffer: ReplayBuffer) -> dict[str, Any]:
         "row_bytes": row_bytes,
         "raw_bytes": row_bytes * buffer.capacity,
         "segment_bytes": segment_bytes,
+    }
+
+
+def _no_episodes() -> dict[str, Any]:
+    """What there is to say of episodes before the first row."""
+    return {
+        "finished": 0,
+        "steps": 0,
+        "return_sum": 0.0,
+        "latest_lengths": [],
+        "latest_returns": [],
     }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core, arguments, ragged
+from . import _core, arguments
 from .errors import NotEnoughRows
 from .schema import Column
 from .view import Role, View
@@ -93,14 +94,16 @@ class TrajectoryView(View):
         return self._get(wanted, time)
 
 
-def only_item(batch: Batch) -> Batch:
+def only_item(batch: Batch, fields: Mapping[str, Any]) -> Batch:
     """A batch of one item without its leading dimension, and without what is the same in all."""
     return {
-        name: value
-        if ragged.held(value)
-        else only_item(value)
-        if isinstance(value, dict)
-        else value[0]
+        name: _only(value, fields.get(name))
         for name, value in batch.items()
         if name not in ("mask", "is_first", "lengths")
     }
+
+
+def _only(value: Any, field: Any) -> Any:
+    if isinstance(field, Mapping):
+        return {name: _only(inner, field.get(name)) for name, inner in value.items()}
+    return value if isinstance(value, dict) else value[0]  # a dict: values of any length

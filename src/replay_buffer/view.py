@@ -111,6 +111,8 @@ class View(_core.View):
         rows between them give up theirs: they are never drawn.
         """
         if self._sequence is None:
+            if mask is not None:
+                raise InvalidArgument("mask is for the TD errors of a Sequence")
             return self._buffer.update_priorities(indices, td_errors)
         wanted = arguments.row_ids(indices)
         raws = _sequence_priorities(self._sequence, wanted.size, td_errors, mask)
@@ -181,6 +183,7 @@ class View(_core.View):
         steps = self._buffer.config.storage == "steps"
         self._check_stacked(schema)
         outputs = list(self._outputs(schema, steps))
+        _check_names(schema, outputs)
         self._expected = self._arrays(outputs)
         self._open(self._buffer, self._spec(schema), _described(outputs))
 
@@ -203,7 +206,7 @@ class View(_core.View):
             "whole": self._trajectory is not None,
             "goal": strategies.index(self._hindsight.strategy if self._hindsight else "none"),
             "goal_k": self._hindsight.k if self._hindsight else 0.0,
-            "reward": _position(paths, "reward"),
+            "reward": _position(paths, "reward") if self._n_step else -1,
             "terminated": _position(paths, terminated),
             "truncated": _position(paths, "truncated"),
         }
@@ -311,6 +314,33 @@ def _described(outputs: list[Output]) -> list[tuple[str, int, int, bool, int, li
     ]
 
 
+def _check_names(schema: Schema, outputs: list[Output]) -> None:
+    """Raises InvalidArgument where a column has the name of an array that the view makes."""
+    paths = [path for path, _ in schema.columns]
+    made: list[tuple[str, str]] = []  # arrays, and the columns they are of, if they are of any
+    for name, _, column, _, shown in outputs:
+        of = paths[column] if column >= 0 else ""
+        made.append((name, of))
+        if shown.padded:
+            made.append((name + "_mask", of))
+    made += [("indices", ""), ("weights", "")]
+    made.sort(key=lambda array: array[0] != array[1])  # columns under their own names first
+    taken: dict[str, str] = {}
+    groups: dict[str, str] = {}  # the dicts that arrays are in
+    for name, of in made:
+        parts = name.split("/")
+        outer = ["/".join(parts[:i]) for i in range(1, len(parts))]
+        for found in (taken.get(name), groups.get(name), *map(taken.get, outer)):
+            if found is not None:
+                raise InvalidArgument(
+                    f"column {found or of!r}: this view makes an array {name!r}; "
+                    "the column needs another name"
+                )
+        taken[name] = of
+        for group in outer:
+            groups.setdefault(group, of)
+
+
 def one(parts: tuple[Any, ...], kind: type[OnePart]) -> OnePart | None:
     return next((part for part in parts if isinstance(part, kind)), None)
 
@@ -327,9 +357,12 @@ def find(schema: Schema, path: str) -> tuple[int, Column]:
 
 
 def check_reward(schema: Schema) -> None:
+    """Raises InvalidArgument unless rewards can be added up; compressed ones the core refuses."""
     _, reward = find(schema, "reward")
-    if reward.dtype.name not in ("float32", "float64"):
-        raise InvalidArgument(f"returns need a reward of float32 or float64, not {reward.dtype}")
+    if reward.dtype.name not in ("float32", "float64") or reward.variable:
+        raise InvalidArgument(
+            f"NStep needs a reward of float32 or float64, of one length, not {reward}"
+        )
 
 
 def _put(tree: dict[str, Any], path: str, column: Any) -> None:

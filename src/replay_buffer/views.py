@@ -115,8 +115,9 @@ class Hindsight:
     """Goals put in the place of those that were pursued (hindsight experience replay).
 
     In k of k + 1 transitions the goal becomes a state that the episode did reach: one after the
-    step ("future"), its last ("final") or any ("episode"); `reward` is called for all of these at
-    once. What is stored stays as it is. `relabelled` in the batch says where.
+    step ("future"), its last ("final", the newest while it goes on) or any ("episode"); `reward` is
+    called for all of these at once. What is stored stays as it is. `relabelled` in the batch says
+    where.
 
     reward    compute_reward of a Gymnasium goal environment: reward(achieved, goals, info)
     achieved  the column with the goal that was reached

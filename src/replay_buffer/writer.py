@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from . import _core, arguments
+from . import _core, arguments, waiting
 from .conversion import raw_priorities
 from .errors import Closed, InvalidArgument, SchemaMismatch
 from .inference import STEP
 from .ragged import as_ragged
-from .schema import Array, Schema, as_column
-from .settling import schema_of_steps
+from .schema import Array, Schema, as_column, leaves
+from .settling import schema_of_steps, settle
 
 if TYPE_CHECKING:
     from .buffer import Ids, ReplayBuffer
@@ -126,6 +126,12 @@ class StepWriter(_core.Writer):
             raise SchemaMismatch(f"{n} rows were given to a writer of {self._streams} streams")
         finals = self._finals(schema, arrays, final_obs, single)
         raws = raw_priorities(self._buffer, priority, n, batched=not single)
+        waiting.seconds(timeout)
+        settled = self._buffer.schema is schema or settle(self._buffer, schema) is schema
+        if not settled:  # another thread's first step came first
+            return self._slow_append(
+                *values, final_obs=final_obs, priority=priority, timeout=timeout, **columns
+            )
         if not self._is_open():
             self._attach(schema)
         ids: Ids | int = self._append_prepared(arrays, finals, raws, timeout, single)
@@ -173,26 +179,33 @@ class StepWriter(_core.Writer):
     ) -> list[Any] | None:
         """The last observations of the streams that ended, in arrays as long as all of them."""
         by_path = {path: array for (path, _), array in zip(schema.columns, arrays, strict=True)}
-        ended = by_path["terminated"] | by_path["truncated"]
-        if final_obs is None or not ended.any():
+        ended = np.flatnonzero(by_path["terminated"] | by_path["truncated"])
+        if not ended.size or self._autoreset == "next_step":
             return None
+        if final_obs is None:
+            raise InvalidArgument(
+                f"the episode of stream {ended[0]} ended and final_obs is missing; with "
+                "autoreset='next_step' it comes with the next call; nothing was written"
+            )
+        rows = None if single else self._streams
+        of_streams = {int(i): _final_of(schema, final_obs, int(i), rows) for i in ended}
         finals: list[Any] = []
         for path, column in schema.columns:
             if path.split("/")[0] != "obs":
                 finals.append(None)
                 continue
             if column.variable:
-                rows = [
-                    _final_of(final_obs, path, stream, single) if ended[stream] else ()
+                given = [
+                    of_streams[stream][path] if stream in of_streams else ()
                     for stream in range(self._streams)
                 ]
                 shape = column.item_shape
-                finals.append(as_ragged("final_" + path, shape, column.dtype, rows, batched=True))
+                finals.append(as_ragged("final_" + path, shape, column.dtype, given, batched=True))
                 continue
             whole = np.zeros((self._streams, *column.item_shape), column.dtype)
-            for stream in np.flatnonzero(ended):
-                value = _final_of(final_obs, path, int(stream), single)
-                whole[stream] = as_column("final_" + path, column, value, batched=False)[0]
+            for stream, value in of_streams.items():
+                row = as_column("final_" + path, column, value[path], batched=False)
+                whole[stream] = row[0]
             finals.append(whole)
         return finals
 
@@ -202,28 +215,33 @@ class StepWriter(_core.Writer):
         self._buffer._check_open()
 
 
-def _final_of(final_obs: Any, path: str, stream: int, single: bool) -> Any:
-    """One stream's part of the last observations: a dict of batches, or a batch, perhaps of dicts.
+def _final_of(schema: Schema, final_obs: Any, stream: int, rows: int | None) -> dict[str, Any]:
+    """One stream's part of the last observations by column. These are, where there are rows, a dict
+    of batches, or a batch, perhaps of dicts.
 
     Gymnasium gives an array of objects, None for the streams that go on.
     """
-    value, keys = final_obs, path.split("/")[1:]
-    if not isinstance(value, Mapping) and not single:
-        value = _row(value, path, stream)
-    for key in keys:
-        if not isinstance(value, Mapping) or key not in value:
-            raise SchemaMismatch(f"final_obs has nothing for column {path!r}")
-        value = value[key]
-    if isinstance(final_obs, Mapping) and not single:
-        value = _row(value, path, stream)
-    return value
+    obs = schema.fields["obs"]
+    paths = [path for path, _ in schema.columns if path.split("/")[0] == "obs"]
+    batches = isinstance(obs, Mapping) and isinstance(final_obs, Mapping)
+    value = final_obs if rows is None or batches else _row(final_obs, "obs", stream, rows)
+    values = list(leaves(obs, value, "final_obs/")) if isinstance(obs, Mapping) else [value]
+    if rows is not None and batches:
+        pairs = zip(values, paths, strict=True)
+        values = [_row(value, path, stream, rows) for value, path in pairs]
+    return dict(zip(paths, values, strict=True))
 
 
-def _row(values: Any, path: str, stream: int) -> Any:
+def _row(values: Any, path: str, stream: int, rows: int) -> Any:
     try:
-        value = values[stream]
+        given = len(values)
+        value = values[stream] if given == rows else None
     except (TypeError, IndexError, KeyError):
         raise SchemaMismatch(f"final_obs has no row {stream} for column {path!r}") from None
+    if given != rows:
+        raise SchemaMismatch(
+            f"final_obs has {given} rows for column {path!r}, the writer {rows} streams"
+        )
     if value is None:
         raise InvalidArgument(
             f"the episode of stream {stream} ended and final_obs[{stream}] is None; "

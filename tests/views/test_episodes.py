@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replay_buffer import Trajectory
+from replay_buffer import BufferConfig, ReplayBuffer, Trajectory
 from views.compare import expected
 from views.oracle import Episode
 from views.world import World, flat
@@ -94,3 +94,10 @@ def test_cut_episodes_are_not_counted_as_ended() -> None:
     world.end(to, 0)
     world.close(to)
     assert world.buffer.stats()["episodes"]["finished"] == 0
+
+
+def test_before_the_first_row_stats_tell_of_no_episodes_in_the_same_words() -> None:
+    empty = ReplayBuffer(BufferConfig(20, storage="steps")).stats()["episodes"]
+    assert empty == World(20).buffer.stats()["episodes"]
+    assert empty["finished"] == empty["steps"] == empty["return_sum"] == 0
+    assert "episodes" not in ReplayBuffer(BufferConfig(20)).stats()

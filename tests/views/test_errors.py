@@ -275,3 +275,14 @@ def test_of_transitions_a_view_is_refused_before_there_are_any(parts: tuple[Any,
     buffer = ReplayBuffer(BufferConfig(10))
     with pytest.raises(InvalidArgument, match="storage='steps'"):
         buffer.view(*parts)
+
+
+@pytest.mark.parametrize("parts", [(), (NStep(2),), (Trajectory(),)], ids=repr)
+def test_a_mask_for_what_is_no_sequence_is_refused(parts: tuple[Any, ...]) -> None:
+    world = World(20, strategy="prioritized")
+    world.run(world.open(1), 7, [3])
+    view = world.buffer.view(*parts)
+    ids = view.sample(2)["indices"]
+    with pytest.raises(InvalidArgument, match="mask"):
+        view.update_priorities(ids, np.ones(2), mask=np.ones(2, bool))
+    assert view.update_priorities(ids, np.ones(2)) > 0

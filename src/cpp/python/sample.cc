@@ -72,9 +72,9 @@ PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 
 PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                              PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, []() -> PyObject* {
-    set_error(Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the columns"));
-    return nullptr;
+  return sample(self, args, nargs, kwnames, [&]() -> PyObject* {
+    if (!handle_of(self).buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+    throw Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the columns");
   });
 }
 

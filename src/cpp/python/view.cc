@@ -86,6 +86,22 @@ ViewSpec to_spec(const nb::dict& given) {
   return spec;
 }
 
+// Each array of a batch, and each dict of them, has a name of its own.
+void check_names(const Schema& arrays) {
+  std::vector<std::string> called{"indices/", "weights/"};
+  for (const Column& array : arrays) {
+    called.push_back(array.name + "/");
+    if (array.padded) called.push_back(array.name + "_mask/");
+  }
+  std::sort(called.begin(), called.end());  // what is in a dict comes behind its name
+  const auto twice = std::adjacent_find(
+      called.begin(), called.end(),
+      [](const auto& one, const auto& next) { return next.compare(0, one.size(), one) == 0; });
+  if (twice == called.end()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "two arrays of a view are called '" + twice->substr(0, twice->size() - 1) + "'");
+}
+
 // Takes over the buffer of `owner`, whose columns are known. Of threads that do so at once the
 // first one counts: a view stays what it is, so that calls without the GIL may use it.
 void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
@@ -117,6 +133,7 @@ void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
     self.types.push_back(timed(kind) ? with_time(type, steps) : type);
     self.outputs.push_back({kind, column, stacked, nullptr});
   }
+  check_names(schema);
   self.fields = make_fields(schema);
   self.time = time;
   self.view = std::move(view);
@@ -272,7 +289,10 @@ nb::object starts(const ViewHandle& self) {
 
 PyObject* py_view_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                   PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, []() -> PyObject* { throw_does_not_fit(); });
+  return sample(self, args, nargs, kwnames, [&]() -> PyObject* {
+    opened(view_of(self));
+    throw_does_not_fit();
+  });
 }
 
 PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)) {

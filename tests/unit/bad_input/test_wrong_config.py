@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import BufferConfig, InvalidArgument
+from replay_buffer import BufferConfig, InvalidArgument, ReplayBuffer
 
 
 @pytest.mark.parametrize("capacity", [0, -1, -(2**70), 2**41, 2**70, 1.5, "8", None, True, [8]])
@@ -87,3 +87,13 @@ def test_memory_that_cannot_be_reserved_is_a_clear_error_with_its_size() -> None
     assert resource.RLIMIT_AS is not None
     done = subprocess.run([sys.executable, "-c", NO_MEMORY], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_a_buffer_of_steps_has_room_for_two() -> None:
+    with pytest.raises(InvalidArgument, match="at least 2"):
+        BufferConfig(1, storage="steps")
+    buffer = ReplayBuffer(BufferConfig(2, storage="steps"), seed=0)
+    with buffer.writer() as writer:
+        for t in range(5):
+            writer.append([float(t)], 0, 1.0, True, False, final_obs=[t + 1.0])
+    assert (buffer.sample(3)["next_obs"] == 5).all()

@@ -136,3 +136,10 @@ def test_arrays_that_cannot_be_sampled_into_are_refused_untouched(
     out = change(good)
     refused(buffer, lambda: buffer.sample(4, out=out), error, said, "out")
     assert {name: repr(value) for name, value in good.items()} == expected
+
+
+def test_a_subclass_of_array_to_sample_into_is_told_from_a_plain_one(buffer: ReplayBuffer) -> None:
+    out = buffer.sample(8)
+    name = next(key for key, value in out.items() if isinstance(value, np.ndarray))
+    out[name] = out[name].view(np.recarray)
+    refused(buffer, lambda: buffer.sample(8, out=out), SchemaMismatch, name, "plain", "recarray")
