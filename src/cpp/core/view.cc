@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "replay_buffer/error.h"
@@ -11,13 +10,9 @@
 namespace replay_buffer {
 namespace {
 
-// More steps than this in one item would be a mistake.
-constexpr std::uint32_t kMostSteps = 1U << 20;
 // Rows of an item that are fetched before they are looked for.
 constexpr std::size_t kFetched = 2048;
 constexpr std::size_t kUnknown = 256;  // where an item is as long as its episode
-// Rows that are looked for at once.
-constexpr std::size_t kAtOnce = 128;
 // Transitions of more steps than this are not made together.
 constexpr std::size_t kFewSteps = 64;
 

@@ -152,6 +152,9 @@ struct Window {
 
 class View {
  public:
+  // More steps than this in one item would be a mistake.
+  static constexpr std::uint32_t kMostSteps = 1U << 20;
+
   // The ring must outlive it. Throws kInvalidArgument.
   View(const Ring& ring, const ViewSpec& spec);
 

@@ -11,8 +11,6 @@
 namespace replay_buffer {
 namespace {
 
-constexpr std::size_t kMostSteps = std::size_t{1} << 20;
-
 void add(const Stretch& stretch, Window& window) {
   window.stretches.push_back(stretch);
   window.found += stretch.n;
