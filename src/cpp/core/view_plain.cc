@@ -45,8 +45,7 @@ struct View::Run {
   const std::byte* ends[Window::kLevel];  // of the blocks of the last rows found
   std::uint32_t counts[Window::kLevel];   // steps of the items
   float discounts[Window::kLevel];
-  double
-      totals[Window::kLevel];  // of the rewards so far, whether they turn out to be theirs or not
+  double totals[Window::kLevel];  // of the rewards so far, theirs or not
 
   std::size_t size() const { return picks.size(); }
   void copy(std::size_t i, std::size_t from, std::size_t to) const {
