@@ -102,11 +102,23 @@ TEST(ViewThreads, SequencesOfARingThatIsOverwritten) {
   });
 }
 
-TEST(ViewThreads, ManyStepsOfARingThatIsOverwritten) {
+struct Small {
+  std::uint64_t capacity;
+  std::uint64_t block_rows;
+  std::uint32_t steps;
+};
+
+class SmallRings : public ::testing::TestWithParam<Small> {};
+INSTANTIATE_TEST_SUITE_P(ViewThreads, SmallRings,
+                         ::testing::Values(Small{200, 8, 9}, Small{60, 4, 3}, Small{60, 4, 4},
+                                           Small{40, 8, 2}));
+
+TEST_P(SmallRings, StepsOfARingThatIsOverwritten) {
   constexpr std::size_t kBatch = 300;  // more than are looked at together
-  Buffer buffer(Segment::create({}, step_config(200, 8), step_schema()));
+  const auto [capacity, block_rows, most] = GetParam();
+  Buffer buffer(Segment::create({}, step_config(capacity, block_rows), step_schema()));
   ViewSpec spec;
-  spec.steps = 9;
+  spec.steps = most;
   spec.reward = 1;
   const View view(buffer.ring(), spec);
   Countdown writing(2);
@@ -114,7 +126,7 @@ TEST(ViewThreads, ManyStepsOfARingThatIsOverwritten) {
     if (me < 2) {
       const Part part(writing);
       Steps steps(buffer, me, 2 + me, Autoreset::kSameStep, varied);
-      for (std::size_t i = 0; i < rounds(20'000); ++i) {
+      for (std::size_t i = 0; i < rounds(200'000); ++i) {
         steps.append();
         if (i % 1000 == 999) steps.writer.close();
       }

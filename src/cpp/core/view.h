@@ -294,7 +294,8 @@ class View {
   void look_at_last(Run& run, std::size_t reward) const;
   template <class T>
   void advance(Run& run, std::size_t reward) const;
-  void copy_level(const Run& run, std::size_t level, Role role, const ViewBatch& batch) const;
+  void copy_rows(const Run& run, const std::byte* const* records, Role role,
+                 const ViewBatch& batch) const;
   template <class T>
   void copy_returns(const Run& run, const Output& output) const;
   void finish(Run& run, const ViewBatch& batch) const;

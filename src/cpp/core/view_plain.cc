@@ -208,9 +208,10 @@ void View::advance(Run& run, std::size_t reward) const {
   ++run.depth;
 }
 
-// Copies what a batch has of the rows `run.levels` at one level, in one role.
-void View::copy_level(const Run& run, std::size_t level, Role role, const ViewBatch& batch) const {
-  Rows::Lines rows(run.levels[level].records, run.size());
+// Copies what a batch has, in one role, of one row of each item.
+void View::copy_rows(const Run& run, const std::byte* const* records, Role role,
+                     const ViewBatch& batch) const {
+  Rows::Lines rows(records, run.size());
   for (const Output& output : batch.outputs) {
     if (output.role != role) continue;
     if (role == Role::kLast && run.ended == 0 &&
@@ -249,22 +250,26 @@ void View::copy_returns(const Run& run, const Output& output) const {
 // Copies what is known of items when all their rows are. Of one that was not made it is what is
 // there.
 void View::finish(Run& run, const ViewBatch& batch) const {
-  const std::size_t after = longest_ - (ring_.layout().has_steps() ? 0 : 1);
+  const std::size_t further = ring_.layout().has_steps() ? 1 : 0;
   for (const Output& output : batch.outputs) {
     if (output.role == Role::kReturn) {
       with_reward_type([&]<class T>(T) { copy_returns<T>(run, output); });
     }
   }
-  // The last step of each item is where it is of most.
+  const std::byte* lasts[Window::kLevel];
+  const std::byte* afters[Window::kLevel];
+  std::copy_n(run.levels[longest_ - 1].records, run.size(), lasts);
+  std::copy_n(run.levels[longest_ - 1 + further].records, run.size(), afters);
   each_bit(run.stopped, [&](std::size_t i) {
     const std::size_t count = run.counts[i];
+    const std::size_t last = std::max<std::size_t>(1, count) - 1;
     run.discounts[i] = discounts_[count];
-    if (after == longest_) run.copy(i, count, longest_);
-    run.copy(i, std::max<std::size_t>(1, count) - 1, longest_ - 1);
+    lasts[i] = run.levels[last].records[i];
+    afters[i] = run.levels[last + further].records[i];
   });
   each_bit(run.terminated, [&](std::size_t i) { run.discounts[i] = 0; });
-  copy_level(run, longest_ - 1, Role::kLast, batch);
-  copy_level(run, after, Role::kNext, batch);
+  copy_rows(run, lasts, Role::kLast, batch);
+  copy_rows(run, afters, Role::kNext, batch);
   const auto store = [&]<class T>(const Output& output, const T* values) {
     std::memcpy(output.to + run.at * sizeof(T), values, run.size() * sizeof(T));
   };
@@ -316,7 +321,7 @@ void View::make_plain(std::span<const Pick> picks, const ViewBatch& batch, std::
       for (const Pick& pick : next.first(std::min(Window::kLevel, next.size()))) {
         prefetch(pick.slot);
       }
-      copy_level(run, 0, Role::kStart, batch);
+      copy_rows(run, run.levels[0].records, Role::kStart, batch);
     }
     for (std::size_t behind = 0; behind < ways && behind <= tick; ++behind) {
       if (tick - behind >= runs) continue;
