@@ -199,11 +199,14 @@ class Schema:
     def __str__(self) -> str:
         return ", ".join(f"{path} {column}" for path, column in self.columns)
 
-    def arrays(self, values: Mapping[str, Any], rows: int | None) -> tuple[int, list[Any]]:
+    def arrays(
+        self, values: Mapping[str, Any], rows: int | None, finals: Array | None = None
+    ) -> tuple[int, list[Any]]:
         """One array per column, with a leading dimension, from values per field; where the length
         varies, values and offsets.
 
-        `rows` is None for the values of one row, else unknown (-1): found in the values.
+        `rows` is None for the values of one row, else unknown (-1): found in the values. Of rows
+        that are last observations, as `finals` says, other values are ignored.
         Raises SchemaMismatch before anything is stored.
         """
         lead = 1 if rows is None else -1
@@ -211,7 +214,8 @@ class Schema:
         for (path, column), value in zip(
             self.columns, leaves(self.fields, values, ""), strict=True
         ):
-            given, array = self._column(path, column, value, batched=rows is not None)
+            ignored = None if path.split("/")[0] == "obs" else finals
+            given, array = self._column(path, column, value, ignored, batched=rows is not None)
             if lead < 0:
                 lead = given
             elif given != lead:
@@ -222,12 +226,14 @@ class Schema:
         return lead, out
 
     @staticmethod
-    def _column(path: str, column: Column, value: Any, *, batched: bool) -> tuple[int, Any]:
+    def _column(
+        path: str, column: Column, value: Any, ignored: Array | None, *, batched: bool
+    ) -> tuple[int, Any]:
         """How many rows were given, and their values as the core takes them."""
         if column.variable:
             pair = ragged.as_ragged(path, column.shape[1:], column.dtype, value, batched=batched)
             return len(pair[1]) - 1, pair
-        array = as_column(path, column, value, batched=batched)
+        array = as_column(path, column, value, batched=batched, ignored=ignored)
         return array.shape[0], array
 
 
@@ -317,8 +323,11 @@ def leaves(fields: Any, values: Any, prefix: str) -> Iterator[Any]:
             yield from leaves(spec, values[name], f"{prefix}{name}/")
 
 
-def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
-    """`value` with a leading dimension and the column's dtype, C-contiguous."""
+def as_column(
+    path: str, column: Column, value: Any, *, batched: bool, ignored: Array | None = None
+) -> Array:
+    """`value` with a leading dimension and the column's dtype, C-contiguous. Rows that are
+    `ignored` may be outside the column's limit, and are 0 then."""
     array = plain_array(path, value)
     if batched and array.shape == (0,):
         shape: tuple[Any, ...] = (0, *column.shape)
@@ -328,7 +337,12 @@ def as_column(path: str, column: Column, value: Any, *, batched: bool) -> Array:
         wanted = str((0, *column.shape)).replace("0", "n", 1) if batched else str(column.shape)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
     out = np.require(cast(path, column.dtype, array), requirements=["C", "A"])
-    if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
+    out = out if batched else out.reshape((1, *column.shape))
+    if column.limit is None:
+        return out
+    if ignored is not None and len(ignored) == len(out):
+        out = np.where(ignored, column.dtype.type(0), out)
+    if out.size and (out.min() < 0 or out.max() >= column.limit):
         bad = out.min() if out.min() < 0 else out.max()
         raise SchemaMismatch(f"column {path!r}: expected 0 to {column.limit - 1}, got {bad}")
-    return out if batched else out.reshape((1, *column.shape))
+    return out

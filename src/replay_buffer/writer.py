@@ -121,10 +121,11 @@ class StepWriter(_core.Writer):
             raise SchemaMismatch("column 'terminated' is missing")
         single = self._streams == 1 and np.ndim(row["terminated"]) == 0
         schema = schema_of_steps(self._buffer, row, batched=not single)
-        n, arrays = schema.arrays(row, None if single else -1)
+        finals = np.array(self._ending(), bool) if self._is_open() else None
+        n, arrays = schema.arrays(row, None if single else -1, finals)
         if n != self._streams:
             raise SchemaMismatch(f"{n} rows were given to a writer of {self._streams} streams")
-        finals = self._finals(schema, arrays, final_obs, single)
+        last = self._finals(schema, arrays, final_obs, single)
         raws = raw_priorities(self._buffer, priority, n, batched=not single)
         waiting.seconds(timeout)
         settled = self._buffer.schema is schema or settle(self._buffer, schema) is schema
@@ -134,7 +135,7 @@ class StepWriter(_core.Writer):
             )
         if not self._is_open():
             self._attach(schema)
-        ids: Ids | int = self._append_prepared(arrays, finals, raws, timeout, single)
+        ids: Ids | int = self._append_prepared(arrays, last, raws, timeout, single)
         return ids
 
     def _by_name(self, values: tuple[Any, ...], columns: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import BufferConfig, Column, InvalidArgument, ReplayBuffer, Schema
+from replay_buffer import (
+    BufferConfig,
+    Column,
+    InvalidArgument,
+    ReplayBuffer,
+    Schema,
+    SchemaMismatch,
+)
 
 FLAGS = {"terminated": Column((), "bool"), "truncated": Column((), "bool")}
 REST = {"action": Column((), "int64"), "reward": Column((), "float32"), **FLAGS}
@@ -163,3 +170,22 @@ def test_values_that_do_not_fit_write_nothing(wrong: dict[str, Any], autoreset: 
     assert len(buffer) == 3
     writer.append(**right)
     assert buffer.view().starts().size == 3
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_beside_a_last_observation_an_action_is_ignored_whatever_it_is(streams: int) -> None:
+    buffer = ReplayBuffer(BufferConfig(50, storage="steps"), obs_shape=(1,), action_dim=3)
+    writer = buffer.writer(streams=streams, autoreset="next_step")
+    obs, rewards = np.zeros((streams, 1), np.float32), np.ones(streams)
+    first = np.arange(streams) == 0
+    never = np.zeros(streams, bool)
+    writer.append(obs, np.zeros(streams, int), rewards, first, never)
+    writer.append(obs, np.where(first, -1, 0), rewards, never, never)
+    with pytest.raises(SchemaMismatch, match="expected 0 to 2, got -1"):
+        writer.append(obs, np.where(first, -1, 0), rewards, never, never)
+    writer.append(obs, np.zeros(streams, int), rewards, first, never)
+    if streams > 1:
+        with pytest.raises(SchemaMismatch, match="expected 0 to 2, got 7"):
+            writer.append(obs, np.where(first, -1, 7), rewards, never, never)
+    view = buffer.view()
+    assert (view.get(view.starts())["action"] == 0).all()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from replay_buffer import NotEnoughRows, ReplayBuffer
-from views.traffic import CHECKS, SCHEMA, Actor, config
+from views.traffic import CHECKS, SCHEMA, Actor, Relay, config
 
 BATCHES = 150
 
@@ -30,7 +30,7 @@ def sample_and_check(buffer: ReplayBuffer, batches: int = BATCHES) -> int:
 
 
 def crowd(
-    buffer: ReplayBuffer, actors: list[Actor], learners: int, batches: int = BATCHES
+    buffer: ReplayBuffer, actors: Sequence[Actor | Relay], learners: int, batches: int = BATCHES
 ) -> list[int]:
     """Actors write until all learners are done; raises what went wrong in any thread."""
     over, errors, drawn = threading.Event(), [], []
@@ -45,7 +45,7 @@ def crowd(
 
         return run
 
-    def write(actor: Actor) -> Callable[[], None]:
+    def write(actor: Actor | Relay) -> Callable[[], None]:
         def run() -> None:
             count = 0
             while not over.is_set():
@@ -113,6 +113,12 @@ def test_views_while_rows_are_cleared() -> None:
     finally:
         stop.set()
         clearer.join()
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "prioritized"])
+def test_views_while_writers_come_and_go(strategy: str) -> None:
+    buffer = ReplayBuffer(config(300, strategy, block_rows=16), schema=SCHEMA, seed=1)
+    assert sum(crowd(buffer, [Relay(buffer, 0), Relay(buffer, 10**9)], 2)) > 100
 
 
 @pytest.mark.soak

@@ -88,6 +88,37 @@ class Actor:
         self.step[stream] = 0
 
 
+class Relay:
+    """Actors one after the other, of other streams and widths: each writes little and is closed."""
+
+    def __init__(self, buffer: Any, first: int) -> None:
+        self.buffer = buffer
+        self.first = first
+        self.count = 0
+        self.relieve()
+
+    def relieve(self) -> None:
+        self.count += 1
+        width = (3, 1, 2, 5, 5, 2)[self.count % 6]
+        autoreset = ("same_step", "next_step")[self.count // 2 % 2]
+        self.actor = Actor(self.buffer, self.first + 10 * self.count, width, autoreset)
+        self.left = 1 + self.count * 7 % 13
+
+    def act(self) -> None:
+        if self.left == 0:
+            self.actor.writer.close()
+            self.relieve()
+        self.actor.act()
+        self.left -= 1
+
+    @property
+    def streams(self) -> Numbers:
+        return self.actor.streams
+
+    def end(self, stream: int) -> None:
+        self.actor.end(stream)
+
+
 def check_rows(obs: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """The stream, episode and step of observations. Fails when one of them is torn."""
     stream, episode, step = obs[..., 0], obs[..., 1], obs[..., 2]

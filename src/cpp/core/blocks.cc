@@ -79,10 +79,8 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   }
 }
 
-std::optional<Claim> Blocks::reclaim(Identity me) const {
-  const std::uint64_t head = this->head();
-  if (head == era()) return {};
-  const std::uint64_t sequence = head - 1;
+std::optional<Claim> Blocks::reclaim(std::uint64_t sequence, Identity me) const {
+  if (sequence < era() || sequence >= head()) return {};
   const std::size_t b = sequence % count_;
   const std::uint32_t lap = lap_of(sequence);
   if (fill(b).lap != static_cast<std::uint16_t>(lap) || written(sequence) >= rows_in(b)) return {};

@@ -53,9 +53,9 @@ class Blocks {
   // Without a reaper every owner counts as alive.
   Claim claim(Identity me, const Reaper* reaper = nullptr) const;
 
-  // The newest block once more, when it has room left and nobody holds it. Its rows up to
-  // written(sequence) are there.
-  std::optional<Claim> reclaim(Identity me) const;
+  // The block claimed at `sequence` once more, when it has room left and nobody holds it or has
+  // claimed it since. Its rows up to written(sequence) are there.
+  std::optional<Claim> reclaim(std::uint64_t sequence, Identity me) const;
 
   // Says that the writer who claimed the block at `from` went on in the one of `to`, which it still
   // holds.

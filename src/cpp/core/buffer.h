@@ -18,6 +18,7 @@
 #include "core/recovery.h"
 #include "core/ring.h"
 #include "core/sampler.h"
+#include "core/unfilled.h"
 #include "core/view.h"
 #include "core/writer.h"
 #include "os/cpu.h"
@@ -145,6 +146,9 @@ class Buffer {
   // For a buffer made from a checkpoint: add() goes on where it was.
   void resume();
 
+  // Where writers of steps that are closed left room.
+  Unfilled& unfilled() { return unfilled_; }
+
   // Draws so far: of everybody, or of a handle for reading by itself.
   std::uint64_t drawn() { return draws().load(std::memory_order_relaxed); }
 
@@ -217,7 +221,8 @@ class Buffer {
   bool fetched_;  // by the sampler, before anybody else could
   std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
-  os::SpinLock lock_;                        // protects what follows
+  Unfilled unfilled_;
+  os::SpinLock lock_;  // protects what follows
   Writer writer_;
   Identity me_;
   std::uint64_t generation_;  // of forks; another one means this is a child's copy

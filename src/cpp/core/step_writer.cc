@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -51,10 +52,7 @@ StepWriter::StepWriter(Buffer& buffer, std::size_t streams, Autoreset autoreset,
   flags_.resize(streams);
 }
 
-StepWriter::~StepWriter() {
-  // The block of a writer that a fork copied is the parent's.
-  if (generation_ != os::fork_generation()) writer_.become({});
-}
+StepWriter::~StepWriter() { close(); }
 
 // In the child of a fork: see Buffer::rejoin().
 void StepWriter::rejoin() {
@@ -71,6 +69,14 @@ std::size_t StepWriter::next_steps() const {
   const std::lock_guard guard(lock_);
   return static_cast<std::size_t>(
       std::count_if(streams_.begin(), streams_.end(), [](const Stream& s) { return !s.ending; }));
+}
+
+std::vector<bool> StepWriter::ending() const {
+  const std::lock_guard guard(lock_);
+  std::vector<bool> ending(streams_.size());
+  std::transform(streams_.begin(), streams_.end(), ending.begin(),
+                 [](const Stream& s) { return s.ending; });
+  return ending;
 }
 
 void StepWriter::check(const StepBatch& batch) const {
@@ -100,8 +106,18 @@ void StepWriter::check(const StepBatch& batch) const {
   }
 }
 
+// A new writer goes on where one that is closed left room: all its first rows begin episodes, and
+// have nothing behind them.
+void StepWriter::resume() {
+  std::optional<std::uint64_t> left;
+  do {
+    left = buffer_.unfilled().take(streams_.size());
+  } while (left && !writer_.resume(*left));
+}
+
 // What rows say of distances holds within a chain: where it was broken, episodes are cut.
 void StepWriter::begin_chain() {
+  if (chain_ == 0) resume();
   writer_.begin();
   if (writer_.chain() == chain_) return;
   chain_ = writer_.chain();
@@ -252,10 +268,12 @@ void StepWriter::end(std::size_t stream) {
 void StepWriter::close() {
   const std::lock_guard guard(lock_);
   if (generation_ != os::fork_generation()) {
-    writer_.become({});
-  } else {
-    writer_.close();
+    writer_.become({});  // the block of a writer that a fork copied is the parent's
+    return;
   }
+  const std::optional<std::uint64_t> left = writer_.unfilled();
+  writer_.close();
+  if (left) buffer_.unfilled().put(*left, streams_.size());
 }
 
 double StepWriter::reward_of(const StepBatch& batch, std::size_t stream) const {

@@ -52,6 +52,9 @@ class StepWriter {
   // last observation.
   std::size_t next_steps() const;
 
+  // Of each stream, whether its next row is a last observation.
+  std::vector<bool> ending() const;
+
   // Writes one step of each stream. Throws kInvalidArgument, with nothing written, when an episode
   // ended whose last observation is missing.
   void append(const StepBatch& batch);
@@ -73,6 +76,7 @@ class StepWriter {
   };
 
   void rejoin();
+  void resume();
   void begin_chain();
   void check(const StepBatch& batch) const;
   Mark mark(std::size_t stream, bool end, std::size_t extra, std::size_t extras,

@@ -87,7 +87,7 @@ class Streams {
     const std::uint64_t distance = link(from).ahead;
     const std::uint64_t slot = from.slot + distance;
     if (offset(from.slot) + distance < block_rows_ && slot < capacity_) [[likely]] {
-      if (distance != 0 && found(slot, from.id() + distance, to)) return true;
+      if (distance != 0 && found(slot, from.id() + distance, to)) return follows(to, distance);
       if (!early_) [[likely]]
         return false;
     }
@@ -135,15 +135,20 @@ class Streams {
   // chain ahead, as its link says. Not whether it is there.
   bool across(const Place& from, std::uint64_t distance, std::uint64_t& slot,
               std::uint64_t& id) const {
-    const std::uint64_t block = block_of(from.slot);
     slot = from.slot + distance;
     id = from.id() + distance;
     // Most often the writer took the block beside this one.
-    if (!early_ && slot < capacity_ && block_of(slot) == block + 1 &&
-        ring_.blocks.went_on(block, from.id() - from.slot)) [[likely]] {
+    if (beside(from, slot)) [[likely]]
       return true;
-    }
     return far_across(from, distance, slot, id);
+  }
+
+  // Whether a slot ahead of a row is in the block beside its own, and the writer went on there: the
+  // row's distance leads to it as it would inside a block.
+  bool beside(const Place& from, std::uint64_t slot) const {
+    const std::uint64_t block = block_of(from.slot);
+    return !early_ && slot < capacity_ && block_of(slot) == block + 1 &&
+           ring_.blocks.went_on(block, from.id() - from.slot);
   }
 
   // Bring rows into the cache, of a row or of many rows the `back` before and the `on` after each.
@@ -201,7 +206,12 @@ class Streams {
   bool next_block(const Place& from, std::uint64_t distance, Place& to) const {
     std::uint64_t slot = 0;
     std::uint64_t id = 0;
-    return across(from, distance, slot, id) && found(slot, id, to);
+    return across(from, distance, slot, id) && found(slot, id, to) && follows(to, distance);
+  }
+  // Whether a row, `distance` ahead of another as that one says, is of the same stream. Where a
+  // writer was closed, the first rows of the next may be there: they have nothing behind them.
+  bool follows(const Place& to, std::uint64_t distance) const {
+    return !to.has(row_flag::kFirst) || link(to).behind == distance;
   }
   bool previous_block(const Place& from, std::uint64_t distance, Place& to) const;
   void locate(std::uint64_t sequence, std::uint64_t offset, std::uint64_t& slot,

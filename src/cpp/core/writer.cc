@@ -189,12 +189,17 @@ void Writer::forget_older_laps() {
   }
 }
 
-void Writer::resume() {
-  if (open_) return;
+bool Writer::resume(std::uint64_t sequence) {
   era_ = ring_.blocks.era();
-  const std::optional<Claim> newest = ring_.blocks.reclaim(me_);
-  if (!newest) return;
-  claim_ = *newest;
+  const std::optional<Claim> claim = ring_.blocks.reclaim(sequence, me_);
+  if (!claim) return false;
+  claim_ = *claim;
+  open_ = true;
+  // One that its writer left early may be linked to another of that writer any time.
+  if (ring_.rows.has_arenas() && ring_.blocks.left_after(sequence) != claim_.rows) {
+    seal();
+    return false;
+  }
   cursor_ = taken_ = ring_.blocks.written(claim_.sequence);
   used_ = 0;
   for (std::size_t row = 0; row < cursor_ && ring_.rows.has_arenas(); ++row) {
@@ -203,9 +208,9 @@ void Writer::resume() {
     if (!row_committed(word)) continue;
     used_ = std::max(used_, ring_.rows.extent(claim_.first_slot + row).second);
   }
-  if (ring_.rows.has_arenas()) ring_.blocks.leave(claim_, 0);
-  open_ = linked_ = first_ = true;
+  linked_ = first_ = true;
   ++chain_;
+  return true;
 }
 
 void Writer::close() {

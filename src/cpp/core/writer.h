@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "core/ring.h"
 
@@ -34,8 +35,15 @@ class Writer {
   void begin();
   std::uint64_t chain() const { return chain_; }
 
-  // Goes on in the newest block of the ring, if it has room left and nobody holds it.
-  void resume();
+  // Goes on in the block that was claimed at `sequence`, as a chain of its own. False when it has
+  // no room left or somebody else has it. REQUIRES: the writer holds no block.
+  bool resume(std::uint64_t sequence);
+  // The claim of the open block, if it has room left: for somebody to resume() when this one is
+  // closed.
+  std::optional<std::uint64_t> unfilled() const {
+    if (!open_ || cursor_ == claim_.rows) return {};
+    return claim_.sequence;
+  }
 
   // Seals the open block. The writer can go on; it then claims another.
   void close();

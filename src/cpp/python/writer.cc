@@ -282,6 +282,9 @@ void bind_writer(nb::module_& m) {
       .def("_append_prepared", &append_prepared, nb::arg(), nb::arg().none(), nb::arg().none(),
            nb::arg().none(), nb::arg())
       .def("_is_open", [](const WriterHandle& w) { return w.writer != nullptr; })
+      .def(
+          "_ending",
+          [](const WriterHandle& w) { return w.writer ? w.writer->ending() : std::vector<bool>(); })
       .def("_end",
            [](const WriterHandle& w, std::size_t stream) {
              if (w.writer) w.writer->end(stream);
