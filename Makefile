@@ -43,7 +43,7 @@ tsan:  ## C++ tests under ThreadSanitizer
 soak:  ## the tests that run for minutes
 	scripts/venv.sh build test
 	scripts/build_python.sh
-	scripts/test_python.sh -m soak --timeout=0
+	scripts/test_python.sh -m soak --timeout=0 -o faulthandler_timeout=0
 
 clean:
 	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -100,7 +100,10 @@ class HindsightView(View):
         there = steps < k[:, None]  # beyond its k steps a transition has none
         reached = path[there]
         given = self._hindsight.reward(reached, np.repeat(goals, k, axis=0), {})
-        given = np.asarray(given, np.float64)
+        given = np.asanyarray(given)
+        if given.dtype.kind not in "biuf" or isinstance(given, np.ma.MaskedArray):
+            raise InvalidArgument(f"reward gave {given.dtype} values, expected numbers")
+        given = given.astype(np.float64, copy=False)
         if given.shape != (len(reached),):
             raise InvalidArgument(
                 f"reward gave {given.shape} for {len(reached)} goals, expected one number for each"

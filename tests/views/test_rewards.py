@@ -109,3 +109,31 @@ def test_what_is_wrong_with_a_column_for_goals_is_said() -> None:
     other = ReplayBuffer(BufferConfig(20, storage="steps"), schema=schema)
     with pytest.raises(InvalidArgument, match="parts of obs: 'where' is not"):
         other.view(Hindsight(reward=distance, achieved="where", goal="to"))
+
+
+@pytest.mark.parametrize("stack", [(), (FrameStack(2),)], ids=["plain", "stacked"])
+def test_what_counts_for_nothing_may_be_infinite(stack: tuple[Any, ...]) -> None:
+    buffer = ReplayBuffer(BufferConfig(100, storage="steps"), obs_shape=(4,), action_dim=4)
+    writer = buffer.writer()
+    for t in range(30):
+        writer.append(np.zeros(4, np.float32), 0, np.inf if t % 3 == 2 else 1.0, False, False)
+    view = buffer.view(*stack, NStep(3, gamma=0.0))
+    assert set(view.get(view.starts())["reward"].tolist()) == {1.0, np.inf}
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        lambda n: np.array([None] * n),
+        lambda n: np.ones(n) * 1j,
+        lambda n: ["x"] * n,
+        lambda n: np.ma.masked_all(n),
+    ],
+    ids=["None", "complex", "text", "masked"],
+)
+def test_a_reward_of_hindsight_is_a_number(reward: Any) -> None:
+    world = GoalWorld()
+    world.episode(6)
+    view = world.buffer.view(Hindsight("future", 1e9, lambda a, goals, info: reward(len(a))))
+    with pytest.raises(InvalidArgument, match="expected numbers"):
+        view.sample(8)

@@ -249,7 +249,7 @@ class View {
   template <class T, class CellOf>
   void copy_return(std::size_t count, std::byte* to, const CellOf& cell) const {
     double total = 0;
-    for (std::size_t t = 0; t < count; ++t) {
+    for (std::size_t t = 0; t < count && factors_[t] != 0; ++t) {  // nothing times inf is nothing
       total += factors_[t] * static_cast<double>(load_shared<T>(cell(t)));
     }
     const auto result = static_cast<T>(total);
@@ -288,6 +288,7 @@ class View {
   void put(Run& run, std::size_t t, std::size_t i, const Place& row) const;
   Place place_of(const Run& run, std::size_t t, std::size_t i) const;
   void turn(Run& run, std::size_t t, std::size_t i) const;
+  void cross(Run& run, std::size_t t, std::size_t i) const;
   template <bool steps, class T>
   void look(Run& run, std::size_t reward) const;
   template <bool steps, class T>
