@@ -1,6 +1,7 @@
 // Batches of what a view makes of the rows drawn: draw, make, and draw again what cannot be made.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <string>
 
 #include "core/buffer.h"
@@ -117,8 +118,13 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
       make_run(run * together, window);
     });
   }
-  for (auto at = failed.begin(); (at = std::find(at, failed.end(), 1)) != failed.end(); ++at) {
-    const auto i = static_cast<std::size_t>(at - failed.begin());
+  const auto* const end = failed.data() + failed.size();
+  const auto next = [&](const std::uint8_t* from) {  // memchr: most often there is none
+    return static_cast<const std::uint8_t*>(
+        std::memchr(from, 1, static_cast<std::size_t>(end - from)));
+  };
+  for (const std::uint8_t* at = next(failed.data()); at != nullptr; at = next(at + 1)) {
+    const auto i = static_cast<std::size_t>(at - failed.data());
     make_one(view, random, picks[i], batch, i, salt, spare);
   }
 }

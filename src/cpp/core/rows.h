@@ -174,6 +174,8 @@ class Rows {
     prefetch_record(record(slot));
     if (apart_) prefetch_apart(slot);
   }
+  // Whether a row has more than the line it begins with.
+  bool scattered() const { return apart_ || stride_ > kLine; }
   // What the record has of a row.
   REPLAY_ALWAYS_INLINE void prefetch_record(const std::byte* record) const {
     os::prefetch_read(record);

@@ -78,7 +78,8 @@ class Streams {
 
   // The slots of a row's block end here.
   std::uint64_t block_end(std::uint64_t slot) const {
-    const std::uint64_t end = slot - offset(slot) + block_rows_;
+    const std::uint64_t end =
+        block_mask_ != 0 ? (slot | block_mask_) + 1 : slot - offset(slot) + block_rows_;
     return end < capacity_ ? end : capacity_;
   }
 

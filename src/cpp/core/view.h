@@ -284,14 +284,14 @@ class View {
   static std::uint64_t ahead(const std::byte* record) {
     return load_shared<std::uint16_t>(record + sizeof(std::uint64_t) + offsetof(Link, ahead));
   }
-  void begin(Run& run, std::int64_t* ids) const;
+  void begin(Run& run, std::span<const Pick> next, std::int64_t* ids) const;
   void put(Run& run, std::size_t t, std::size_t i, const Place& row) const;
   Place place_of(const Run& run, std::size_t t, std::size_t i) const;
   void turn(Run& run, std::size_t t, std::size_t i) const;
-  void cross(Run& run, std::size_t t, std::size_t i) const;
-  template <bool steps, class T>
+  void cross(Run& run, std::size_t t, std::uint64_t items) const;
+  template <bool steps, bool start, class T>
   void look(Run& run, std::size_t reward) const;
-  template <bool steps, class T>
+  template <bool steps, bool start, class T>
   void look_at_last(Run& run, std::size_t reward) const;
   template <class T>
   void advance(Run& run, std::size_t reward) const;
