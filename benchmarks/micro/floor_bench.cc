@@ -65,8 +65,9 @@ void gather(benchmark::State& state, const Shape& shape, std::size_t n) {
     const std::uint32_t* ids = records.ids.data() + at;
     for (std::size_t i = 0; i < n; ++i) {
       const std::byte* record = records.bytes + ids[i] * size;
-      for (std::size_t line = 0; line < ahead; line += kLine) __builtin_prefetch(record + line);
-      __builtin_prefetch(record + ahead - 1);
+      for (std::size_t line = 0; line < ahead; line += kLine)
+        __builtin_prefetch(record + line, 0, 2);
+      __builtin_prefetch(record + ahead - 1, 0, 2);
     }
     for (std::size_t i = 0; i < n; ++i) {
       std::memcpy(out.data() + i * size, records.bytes + ids[i] * size, size);
