@@ -327,7 +327,7 @@ def as_column(
     path: str, column: Column, value: Any, *, batched: bool, ignored: Array | None = None
 ) -> Array:
     """`value` with a leading dimension and the column's dtype, C-contiguous. Rows that are
-    `ignored` may be outside the column's limit, and are 0 then."""
+    `ignored` may be anything, and are 0 then."""
     array = plain_array(path, value)
     if batched and array.shape == (0,):
         shape: tuple[Any, ...] = (0, *column.shape)
@@ -336,13 +336,11 @@ def as_column(
     if array.shape != rows + column.shape or (batched and array.ndim == 0):
         wanted = str((0, *column.shape)).replace("0", "n", 1) if batched else str(column.shape)
         raise SchemaMismatch(f"column {path!r}: expected shape {wanted}, got {array.shape}")
+    if ignored is not None and ignored.shape == (rows or (1,)) and ignored.any():
+        array = array.copy()
+        array[ignored if batched else ...] = 0
     out = np.require(cast(path, column.dtype, array), requirements=["C", "A"])
-    out = out if batched else out.reshape((1, *column.shape))
-    if column.limit is None:
-        return out
-    if ignored is not None and len(ignored) == len(out):
-        out = np.where(ignored, column.dtype.type(0), out)
-    if out.size and (out.min() < 0 or out.max() >= column.limit):
+    if column.limit is not None and out.size and (out.min() < 0 or out.max() >= column.limit):
         bad = out.min() if out.min() < 0 else out.max()
         raise SchemaMismatch(f"column {path!r}: expected 0 to {column.limit - 1}, got {bad}")
-    return out
+    return out if batched else out.reshape((1, *column.shape))

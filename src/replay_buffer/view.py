@@ -385,10 +385,15 @@ def _sequence_priorities(
             f"td_errors must be [{n}, {full}] or, without the burn-in, [{n}, {sequence.length}], "
             f"not {list(errors.shape)}"
         )
-    there = np.ones(errors.shape, bool) if mask is None else np.asarray(mask, bool)
+    there = np.ones(errors.shape, bool) if mask is None else np.asarray(mask)
+    if there.dtype != bool:
+        raise InvalidArgument(f"mask must be of bools, not {there.dtype}")
     if there.ndim != 2 or there.shape[0] != n or there.shape[1] not in (sequence.length, full):
         raise InvalidArgument(f"mask must be of the shape of td_errors, not {list(there.shape)}")
     errors, there = errors[:, -sequence.length :], there[:, -sequence.length :]
+    none = np.flatnonzero(~there.any(axis=1))
+    if none.size:
+        raise InvalidArgument(f"by the mask no step of sequence {none[0]} counts")
     if not np.isfinite(errors[there]).all():
         raise InvalidArgument("td_errors must be finite; nothing was changed")
     errors = np.where(there, errors, 0.0)

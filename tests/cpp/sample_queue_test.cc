@@ -34,6 +34,13 @@ BufferConfig fifo(std::uint64_t capacity, std::uint32_t times = 1, std::uint64_t
   return config;
 }
 
+// What stands in for a row that could not be given.
+TEST(Pick, OneThatNoRowMatchesMatchesNone) {
+  const Pick none{0, Priorities::kGone, 0};
+  EXPECT_TRUE(none.exact());
+  EXPECT_FALSE(none.is(row_word(0, RowState::kCommitted), 0, 100));
+}
+
 TEST(SampleFifo, GivesRowsInTheOrderTheyCame) {
   NumberedBuffer b(fifo(100));
   b.add(10);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 import numpy as np
 import pytest
 
@@ -101,3 +102,12 @@ def test_before_the_first_row_stats_tell_of_no_episodes_in_the_same_words() -> N
     assert empty == World(20).buffer.stats()["episodes"]
     assert empty["finished"] == empty["steps"] == empty["return_sum"] == 0
     assert "episodes" not in ReplayBuffer(BufferConfig(20)).stats()
+
+
+def test_lengths_and_returns_are_in_a_checkpoint(tmp_path: Path) -> None:
+    world = World(200)
+    world.run(world.open(2), 40, [7, 5, 3])
+    world.buffer.checkpoint(tmp_path / "c")
+    told = world.buffer.stats()["episodes"]
+    assert told["latest_lengths"]
+    assert ReplayBuffer.restore(tmp_path / "c").stats()["episodes"] == told

@@ -189,3 +189,20 @@ def test_beside_a_last_observation_an_action_is_ignored_whatever_it_is(streams: 
             writer.append(obs, np.where(first, -1, 7), rewards, never, never)
     view = buffer.view()
     assert (view.get(view.starts())["action"] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+@pytest.mark.parametrize("value", [-1, 1000])
+def test_beside_a_last_observation_values_need_not_fit_their_dtype(dtype: str, value: int) -> None:
+    schema = Schema({**PLAIN.fields, "action": Column((2,), dtype)})
+    buffer = ReplayBuffer(BufferConfig(50, storage="steps"), schema=schema)
+    writer = buffer.writer(2, "next_step")
+    obs, rewards = np.zeros((2, 2), np.float32), np.ones(2, np.float32)
+    first, never = np.array([True, False]), np.zeros(2, bool)
+    given = np.where(first[:, None], value, np.array([[0, 0], [3, 4]]))
+    writer.append(obs, given * 0, rewards, first, never)
+    writer.append(obs, given, rewards, never, never)
+    writer.append(obs, given * 0, rewards, never, never)
+    view = buffer.view()
+    assert (view.get(view.starts())["action"] == [3, 4]).all(axis=1).sum() == 1
+    assert given[0, 0] == value

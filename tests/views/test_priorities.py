@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import InvalidArgument, NStep, Sequence
+from replay_buffer import InvalidArgument, NStep, RowGone, Sequence
 from views.compare import expected
 from views.world import World
 
@@ -124,3 +124,23 @@ def test_n_step_priorities_are_those_of_the_start() -> None:
     ids = view.starts()[:4]
     assert view.update_priorities(ids, [1.0, -2.0, 3.0, 0.0]) == 4
     np.testing.assert_array_equal(world.buffer.priorities(ids), [1, 2, 3, 0])
+
+
+def test_a_last_observation_has_no_priority() -> None:
+    world = filled()
+    finals = [row.id for row in world.stored_rows() if row.final]
+    assert world.buffer.priorities(finals).tolist() == [0.0] * len(finals)
+    world.buffer.clear()
+    with pytest.raises(RowGone):
+        world.buffer.priorities(finals)
+
+
+@pytest.mark.parametrize("mask", [[[1.0, 1.0, np.nan]], [[1, 1, 0]], [[False, False, False]]])
+def test_a_mask_that_says_nothing_is_refused(mask: Any) -> None:
+    world = filled()
+    view = world.buffer.view(Sequence(3))
+    ids = view.sample(1)["indices"]
+    before = world.buffer.priorities(ids)
+    with pytest.raises(InvalidArgument, match="mask"):
+        view.update_priorities(ids, np.ones((1, 3)), mask)
+    assert world.buffer.priorities(ids) == before

@@ -1,5 +1,6 @@
 #include "core/blocks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -14,6 +15,10 @@ namespace {
 constexpr std::uint64_t kMostLaps = (std::uint64_t{1} << 32) - 2;
 // Milliseconds for which a claim waits for those who mend the last free blocks: one may be stopped.
 constexpr unsigned kMostWaits = 1000;
+
+// A block is taken up again while it is among the newest of this share of the ring: rows that are
+// written to it are overwritten with it.
+constexpr std::uint64_t kYoung = 8;
 
 }  // namespace
 
@@ -80,7 +85,9 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
 }
 
 std::optional<Claim> Blocks::reclaim(std::uint64_t sequence, Identity me) const {
-  if (sequence < era() || sequence >= head()) return {};
+  const std::uint64_t head = this->head();
+  const std::uint64_t most = std::max<std::uint64_t>(1, count_ / kYoung);
+  if (sequence < era() || sequence >= head || head - sequence > most) return {};
   const std::size_t b = sequence % count_;
   const std::uint32_t lap = lap_of(sequence);
   if (fill(b).lap != static_cast<std::uint16_t>(lap) || written(sequence) >= rows_in(b)) return {};
@@ -132,6 +139,18 @@ void Blocks::link(std::uint64_t from, const Claim& to) const {
   for (Block::Lap& one : blocks_[from % count_].laps) {
     std::uint64_t none = lap;
     one.on.compare_exchange_strong(none, lap | distance, std::memory_order_acq_rel);
+  }
+}
+
+void Blocks::forget_lost_claims() const {
+  const std::uint64_t head = this->head();
+  for (std::size_t b = 0; b < count_; ++b) {
+    for (Block::Lap& one : blocks_[b].laps) {
+      const std::uint64_t on = one.on.load(std::memory_order_relaxed);
+      const std::uint64_t lap = on >> 32;
+      if (lap == 0 || (lap - 1) * count_ + b + (on & 0xffffffff) < head) continue;
+      one.on.store(lap << 32, std::memory_order_relaxed);
+    }
   }
 }
 
@@ -208,11 +227,6 @@ std::size_t Blocks::used_slots() const {
   // An era begins at block 0, and the newest block fills from its first row.
   const std::size_t used = (claimed - 1) * block_rows_ + written(head - 1);
   return used < capacity_ ? used : capacity_;
-}
-
-std::uint64_t Blocks::written_rows() const {
-  const std::uint64_t head = counters_.head.load(std::memory_order_acquire);
-  return head == 0 ? 0 : (head - 1) * block_rows_ + written(head - 1);
 }
 
 std::uint64_t Blocks::begin_era() const {

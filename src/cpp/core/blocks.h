@@ -53,8 +53,8 @@ class Blocks {
   // Without a reaper every owner counts as alive.
   Claim claim(Identity me, const Reaper* reaper = nullptr) const;
 
-  // The block claimed at `sequence` once more, when it has room left and nobody holds it or has
-  // claimed it since. Its rows up to written(sequence) are there.
+  // The block claimed at `sequence` once more, when it has room left, is one of the newest, and
+  // nobody holds it or has claimed it since. Its rows up to written(sequence) are there.
   std::optional<Claim> reclaim(std::uint64_t sequence, Identity me) const;
 
   // Says that the writer who claimed the block at `from` went on in the one of `to`, which it still
@@ -79,6 +79,10 @@ class Blocks {
     };
     return one_on(blocks_[block].laps[0]) || one_on(blocks_[block].laps[1]);
   }
+
+  // After a restore or a power cut: links to blocks that the head has not come to are forgotten.
+  // The claims they were made for are lost, and whoever claims such a block next is another writer.
+  void forget_lost_claims() const;
 
   // Gives a claimed block back; its rows stay.
   void seal(const Claim& claim) const;
@@ -119,8 +123,6 @@ class Blocks {
   std::uint32_t lap_of(std::uint64_t sequence) const {
     return static_cast<std::uint32_t>(sequence / count_ + 1);
   }
-  // Rows ever claimed, less what the newest block has still free. Grows with every add.
-  std::uint64_t written_rows() const;
 
   // Whether somebody writes in the block, or did when he died.
   bool open(std::size_t block) const {

@@ -202,8 +202,9 @@ class Buffer {
   struct Spare {
     std::vector<Pick> picks;  // drawn, of which so many are used
     std::size_t used = 0;
-    std::size_t wanted = 1;    // to be drawn next time
-    std::vector<Pick> starts;  // all of them, where guessing did not lead to one
+    std::size_t wanted = 1;     // to be drawn next time
+    std::uint64_t guesses = 0;  // that may still be made
+    std::vector<Pick> starts;   // all of them, where guessing did not lead to one
   };
   bool redraw(const View& view, Random& random, Pick& pick, Spare& spare);
   void make_one(const View& view, Random& random, Pick& pick, const ViewBatch& batch,

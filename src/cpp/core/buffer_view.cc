@@ -14,12 +14,13 @@ namespace {
 
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
-// How often a place is drawn again before all starts are looked up: where few rows are starts, but
-// not very few, guessing is cheaper.
-unsigned most_guesses(const ViewSpec& spec) {
+// How often rows are drawn again for a batch before all starts are looked up. Where few rows are
+// starts, guessing is cheaper until it has looked at a good part of the rows as well.
+std::uint64_t most_guesses(const ViewSpec& spec, std::size_t items, std::size_t rows) {
   const bool rare = spec.sequence && (spec.whole || !spec.pad);
-  const std::uint64_t most = rare ? 4096 : 16 * std::uint64_t{spec.period};
-  return static_cast<unsigned>(std::min<std::uint64_t>(64 + most, 8192));
+  const std::uint64_t each = rare ? 8192 : 64 + 16 * std::uint64_t{spec.period};
+  const std::uint64_t all = items * std::min<std::uint64_t>(each, 8192);
+  return rare ? std::max<std::uint64_t>(all, rows / 4) : all;
 }
 
 }  // namespace
@@ -83,11 +84,10 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
                         const ViewBatch& batch) {
   const std::uint64_t salt = random.next();
   Spare spare;
+  spare.guesses = most_guesses(view.spec(), picks.size(), ring_.blocks.used_slots());
   if (view.selective()) {
-    const unsigned guesses = most_guesses(view.spec());
     for (Pick& pick : picks) {
-      for (unsigned i = 0; i < guesses && !view.may_start(pick.slot); ++i) {
-        if (!redraw(view, random, pick, spare)) break;
+      while (!view.may_start(pick.slot) && redraw(view, random, pick, spare)) {
       }
     }
   }
@@ -130,9 +130,11 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
 }
 
 // Draws one more row to try: several at a time, and the more of them the more are needed, so that
-// they come into the cache together. Returns false when there is nothing to draw.
+// they come into the cache together. Returns false when there is nothing to draw, or enough was.
 bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) {
   constexpr std::size_t kMost = 64;
+  if (spare.guesses == 0) return false;
+  --spare.guesses;
   if (spare.used == spare.picks.size()) {
     spare.picks.clear();
     spare.used = 0;
@@ -161,9 +163,7 @@ void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBa
                       std::size_t at, std::uint64_t salt, Spare& spare) {
   static thread_local Window window;
   std::vector<Pick>& starts = spare.starts;
-  const unsigned guesses = starts.empty() ? most_guesses(view.spec()) : 0;
-  for (unsigned i = 0; i < guesses; ++i) {
-    if (!redraw(view, random, pick, spare)) break;
+  while (redraw(view, random, pick, spare)) {
     if (view.may_start(pick.slot) && try_make(view, pick, batch, at, salt, window)) return;
   }
   const std::uint64_t since = os::monotonic_ns();

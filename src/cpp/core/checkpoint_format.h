@@ -17,7 +17,7 @@
 namespace replay_buffer::checkpoint {
 
 inline constexpr std::uint64_t kManifestMagic = 0x504b43594c504552;  // "REPLYCKP", little endian
-inline constexpr std::uint32_t kManifestVersion = 1;
+inline constexpr std::uint32_t kManifestVersion = 2;
 inline constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 inline constexpr const char* kManifest = "manifest";
 inline constexpr const char* kNewManifest = "manifest.new";
@@ -40,6 +40,12 @@ struct SavedCounters {
   std::uint32_t max_raw_bits;
 };
 
+// One of the episodes that ended last.
+struct SavedEpisode {
+  std::uint64_t steps;
+  std::uint64_t return_bits;
+};
+
 struct ManifestHeader {
   std::uint64_t magic;
   std::uint32_t version;
@@ -53,6 +59,7 @@ struct ManifestHeader {
   std::uint64_t block_count;
   std::uint64_t bytes_in;  // see Counters
   std::uint64_t bytes_kept;
+  SavedEpisode episodes[kEpisodeCount];  // where rows are steps
 };
 
 struct FileEntry {
@@ -88,7 +95,7 @@ struct BlockEntry {
 };
 
 static_assert(sizeof(SavedCounters) == 96);
-static_assert(sizeof(ManifestHeader) == 296);
+static_assert(sizeof(ManifestHeader) == 296 + 16 * kEpisodeCount);
 static_assert(sizeof(BlockEntry) == 144);
 static_assert(std::is_trivially_copyable_v<ManifestHeader> &&
               std::is_trivially_copyable_v<BlockEntry>);

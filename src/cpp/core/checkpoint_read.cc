@@ -73,6 +73,7 @@ class Restorer {
       restore_block(b, source_.manifest.blocks[b]);
       REPLAY_CRASH_POINT("restore.block");
     }
+    blocks_.forget_lost_claims();
     if (priorities_) priorities_->refresh_all();
     if (!limiter) {
       const Settings& settings = segment_.layout().settings;
@@ -99,6 +100,11 @@ class Restorer {
     c.bytes_kept.store(source_.manifest.header.bytes_kept, std::memory_order_relaxed);
     if (limiter) c.balance.store(saved.balance, std::memory_order_relaxed);
     segment_.owners()[0].rows_added.store(saved.rows_added, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kEpisodeCount && segment_.layout().has_steps(); ++i) {
+      const SavedEpisode& one = source_.manifest.header.episodes[i];
+      segment_.episodes()[i].steps.store(one.steps, std::memory_order_relaxed);
+      segment_.episodes()[i].return_bits.store(one.return_bits, std::memory_order_relaxed);
+    }
   }
 
   void restore_block(std::size_t b, const BlockEntry& entry) {

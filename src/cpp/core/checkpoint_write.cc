@@ -299,6 +299,11 @@ class Checkpointer {
     saved.max_raw_bits = c.max_raw_bits.load(std::memory_order_relaxed);
     m.header.bytes_in = c.bytes_in.load(std::memory_order_relaxed);
     m.header.bytes_kept = c.bytes_kept.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kEpisodeCount && ring_.layout().has_steps(); ++i) {
+      const Episode& one = ring_.segment->episodes()[i];
+      m.header.episodes[i] = {one.steps.load(std::memory_order_relaxed),
+                              one.return_bits.load(std::memory_order_relaxed)};
+    }
   }
 
   void list_files(Manifest& m) {

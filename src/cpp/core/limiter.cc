@@ -43,8 +43,9 @@ std::size_t least_size(const Settings& s) {
   return s.samples_per_insert > 0 && s.min_size == 0 ? 1 : s.min_size;
 }
 
-std::string call_name(Want want, std::size_t n) {
+std::string call_name(Want want, std::size_t n, bool steps) {
   if (want == Want::kDraw) return "sample(" + std::to_string(n) + ")";
+  if (steps) return "append of " + std::to_string(n) + (n == 1 ? " step" : " steps");
   return n == 1 ? "add" : "add_batch of " + std::to_string(n) + " rows";
 }
 
@@ -137,9 +138,10 @@ void Limiter::throw_impossible(Want want, std::size_t n) const {
                            ? (static_cast<double>(n) + s.samples_per_insert) / 2
                            : (static_cast<double>(n) * s.samples_per_insert + 1) / 2;
   throw Error(ErrorCode::kInvalidArgument,
-              call_name(want, n) + " could wait for ever: with samples_per_insert=" +
-                  number(s.samples_per_insert) + " it needs a tolerance of at least " +
-                  number(least) + ", and that is " + number(s.tolerance));
+              call_name(want, n, ring_.layout().has_steps()) +
+                  " could wait for ever: with samples_per_insert=" + number(s.samples_per_insert) +
+                  " it needs a tolerance of at least " + number(least) + ", and that is " +
+                  number(s.tolerance));
 }
 
 // See limiter.h for the order of these steps.
@@ -239,7 +241,8 @@ bool Wait::sleep_reading(std::chrono::nanoseconds slice) {
 std::string Wait::complaint(double seconds) const {
   const std::string waited =
       seconds > 0 ? " waited " + text("%.1f", seconds) + " s: " : " would have to wait: ";
-  return call_name(want_, n_) + waited + limiter_.reason(want_, n_) + "; " + others();
+  return call_name(want_, n_, limiter_.ring_.layout().has_steps()) + waited +
+         limiter_.reason(want_, n_) + "; " + others();
 }
 
 std::string Wait::others() const {

@@ -138,6 +138,7 @@ void Recovery::recover() const {
     settle_block(b, newest[b]);
     REPLAY_CRASH_POINT("recover.block");
   }
+  ring_.blocks.forget_lost_claims();
   for (std::size_t i = 0; i < kOwnerCount; ++i) {
     Owner& owner = ring_.segment->owners()[i];
     const std::uint64_t epoch = owner.activity.load(std::memory_order_relaxed) >> 32;

@@ -99,8 +99,7 @@ class RankSampler final : public Sampler {
   }
 
   std::uint64_t changes() const {
-    return ring_.blocks.written_rows() +
-           ring_.counters().updates_applied.load(std::memory_order_relaxed);
+    return ring_.rows_added() + ring_.counters().updates_applied.load(std::memory_order_relaxed);
   }
 
   bool out_of_date(const Order& order) const {

@@ -26,7 +26,7 @@ struct Pick {
   float mass;         // its share of the total, up to a factor common to the batch
 
   // Whether it is one row and no other.
-  bool exact() const { return lap - 1 < kByMass - 1; }
+  bool exact() const { return lap != kAny && lap != kByMass; }
   // Whether the row with this word in the slot is committed and the one that was chosen. Rows with
   // ids below `oldest` are gone.
   bool is(std::uint64_t word, std::uint64_t oldest, std::uint64_t capacity) const {

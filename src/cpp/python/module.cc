@@ -211,14 +211,26 @@ void give_up_priorities(const Handle& handle, const nb::object& ids) {
   keep->give_up({first, static_cast<std::size_t>(n)});
 }
 
-// Raw priorities of rows; NaN where the row is gone.
+// Whether a row is a last observation, which nobody draws.
+bool is_last(const Ring& ring, std::int64_t id) {
+  if (id < 0) return false;
+  const auto row = static_cast<std::uint64_t>(id);
+  const std::uint64_t word =
+      ring.rows.word(row % ring.rows.capacity()).load(std::memory_order_acquire);
+  return ring.blocks.live(word) && row_id(word) == row && !row_weighed(word);
+}
+
+// Raw priorities of rows, 0 of last observations; NaN where the row is gone.
 nb::object raw_priorities(const Handle& handle, const nb::object& ids) {
   const Priorities& priorities = priorities_of(handle);
   const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   nb::object out = new_vector(n, NPY_FLOAT32);
   const auto* wanted = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
   auto* values = reinterpret_cast<float*>(bytes_of(out));
-  for (npy_intp i = 0; i < n; ++i) values[i] = priorities.raw_of(wanted[i]);
+  const Ring& ring = handle.buffer->ring();
+  for (npy_intp i = 0; i < n; ++i) {
+    values[i] = is_last(ring, wanted[i]) ? 0 : priorities.raw_of(wanted[i]);
+  }
   return out;
 }
 
@@ -268,7 +280,7 @@ nb::dict episodes(const Buffer& buffer) {
   for (std::uint64_t i = count < kEpisodeCount ? 0 : count - kEpisodeCount; i < count; ++i) {
     const Episode& one = buffer.ring().segment->episodes()[i % kEpisodeCount];
     const std::uint64_t steps = one.steps.load(std::memory_order_relaxed);
-    if (steps == 0) continue;  // counted, and not yet told; or of before a restore
+    if (steps == 0) continue;  // counted, and not yet told
     lengths.append(steps);
     returns.append(std::bit_cast<double>(one.return_bits.load(std::memory_order_relaxed)));
   }
