@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from replay_buffer import BufferConfig, ReplayBuffer, Sequence, Trajectory
+from replay_buffer import BufferConfig, ReplayBuffer, Trajectory
 from views.traffic import CHECKS, SCHEMA, Actor, Relay, config
 
 
@@ -70,29 +72,34 @@ def test_a_cleared_buffer_is_begun_anew() -> None:
     assert set(buffer.view().get(buffer.view().starts())["obs"][:, 0]) <= {20, 21}
 
 
+def write(writer: Any, steps: int, value: int) -> None:
+    zeros, never = np.zeros(writer.streams, int), np.zeros(writer.streams, bool)
+    for _ in range(steps):
+        writer.append(np.full((writer.streams, 1), value), zeros, zeros * 1.0, never, never)
+
+
 def test_a_block_is_not_taken_up_again_when_the_ring_has_gone_on() -> None:
-    buffer = ReplayBuffer(BufferConfig(10_000, storage="steps"), obs_shape=(1,), action_dim=3)
-
-    def write(streams: int, steps: int, value: float) -> None:
-        zeros, never = np.zeros(streams, int), np.zeros(streams, bool)
-        with buffer.writer(streams) as writer:
-            for _ in range(steps):
-                writer.append(np.full((streams, 1), value), zeros, zeros * 1.0, never, never)
-
-    write(40, 1, 1)  # leaves most of a block, for a writer of as many streams
-    write(1, 9_000, 2)
-    write(40, 24, 3)
-    write(1, 1_000, 4)
-    newest = buffer.latest(1_960)["obs"][:, 0]
-    assert sorted(set(newest)) == [3, 4]
+    config = BufferConfig(10_000, storage="steps", block_rows=1000)
+    buffer = ReplayBuffer(config, obs_shape=(1,), action_dim=3)
+    with buffer.writer(8) as writer:
+        write(writer, 5, 1)  # leaves most of a block, for a writer of as many streams
+    for _ in range(9):
+        with buffer.writer() as writer:
+            write(writer, 1000, 2)
+    with buffer.writer(8) as writer:
+        write(writer, 120, 3)
+    with buffer.writer() as writer:
+        write(writer, 1000, 4)
+    assert (buffer.latest(1960)["obs"] >= 3).all()
 
 
 def test_rank_notices_rows_in_a_block_that_was_taken_up_again() -> None:
-    buffer = ReplayBuffer(
-        BufferConfig(10_000, storage="steps", strategy="rank"), obs_shape=(1,), action_dim=3
-    )
-    for value in range(3):
-        with buffer.writer() as writer:
-            for _ in range(20):
-                writer.append(np.full(1, value), 0, 0.0, False, False)
-        assert value in buffer.view(Sequence(1)).sample(256)["obs"]
+    config = BufferConfig(4000, storage="steps", strategy="rank", block_rows=250)
+    buffer = ReplayBuffer(config, obs_shape=(1,), action_dim=3)
+    first, second = buffer.writer(), buffer.writer()
+    write(first, 20, 1)
+    write(second, 20, 2)  # has the newest block
+    first.close()
+    buffer.sample(32)
+    write(buffer.writer(), 100, 3)
+    assert 3 in buffer.sample(256)["obs"]
