@@ -19,7 +19,7 @@ if(REPLAY_SANITIZE)
                         "expected 'address,undefined', 'address', 'undefined' or 'thread'")
   endif()
   # -O1 for stack traces that can be read; assertions are on.
-  add_compile_options(-fsanitize=${REPLAY_SANITIZE} -fno-omit-frame-pointer -g -O1 -UNDEBUG)
+  add_compile_options(-fsanitize=${REPLAY_SANITIZE} -fno-omit-frame-pointer -g1 -O1 -UNDEBUG)
   add_link_options(-fsanitize=${REPLAY_SANITIZE})
   if(REPLAY_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)

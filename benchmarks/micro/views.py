@@ -51,6 +51,7 @@ TARGETS = (
         no_slower(f"3 steps: sample 256, {k} streams", "plain: sample 256", 2, "2 x plain")
         for k in STREAMS
     ),
+    no_slower("3 steps of frames: sample 256", "plain single frames: sample 256", 2, "2 x plain"),
     no_slower("stacks: sample 32", "plain frames: sample 32", 1, "plain frames"),
     *(
         no_slower(f"sequences of {what} into arrays", f"runs, {what}", 1 / 0.7, "70 % of runs")
@@ -75,6 +76,14 @@ def step_cells(rows: int) -> Iterator[tuple[str, Cell]]:
         yield from drawn(f"1 step: sample 256, {streams} streams", buffer, 256)
         view = buffer.view(NStep(3, gamma=0.99))
         yield from drawn(f"3 steps: sample 256, {streams} streams", view, 256)
+
+
+def frame_step_cells(rows: int) -> Iterator[tuple[str, Cell]]:
+    """Transitions of single frames: plain ones, and of three steps of 64 streams."""
+    plain = full_buffer(workload((84, 84), "uint8", rows))
+    yield "plain single frames: sample 256", Cell(Call(plain.sample, (256,)))
+    view = Steps((84, 84), "uint8", rows).full(64).view(NStep(3, gamma=0.99))
+    yield "3 steps of frames: sample 256", Cell(Call(view.sample, (256,)))
 
 
 def frame_cells(rows: int) -> Iterator[tuple[str, Cell]]:
@@ -173,6 +182,7 @@ def main() -> None:
     times = in_turns(dict(step_cells(rows)), gathers, pace)
     for gather in gathers:
         gather.close()
+    times |= in_turns(dict(frame_step_cells(frames)), (), pace)
     times |= in_turns(dict(frame_cells(frames)), (), pace)
     vectors = Steps((64,), "float32", rows // 4).full()
     times |= in_turns(dict(sequence_cells("vectors", vectors, 32)), (), pace)
