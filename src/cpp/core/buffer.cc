@@ -247,6 +247,14 @@ void Buffer::set_alpha(float alpha) {
   ring_.priorities->set_alpha(alpha);
 }
 
+float Buffer::raw_of(std::int64_t id) const {
+  const auto row = static_cast<std::uint64_t>(id);  // what is negative was never given
+  const std::uint64_t word =
+      ring_.rows.word(row % ring_.rows.capacity()).load(std::memory_order_acquire);
+  const bool last = ring_.blocks.live(word) && row_id(word) == row && !row_weighed(word);
+  return last ? 0 : ring_.priorities->raw_of(id);
+}
+
 void Buffer::sample(const Batch& batch, float beta) {
   Draw draw(batch.rows);
   finish(draw, batch, beta);

@@ -126,6 +126,9 @@ class Buffer {
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws);
   void give_up(std::span<const std::int64_t> ids);
   void set_alpha(float alpha);
+  // The raw priority of a row by id; 0 of a last observation, which nobody draws; NaN when the row
+  // is gone. REQUIRES: the ring has priorities.
+  float raw_of(std::int64_t id) const;
 
   // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,
   // and their places in the columns are left as they were.

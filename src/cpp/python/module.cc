@@ -211,26 +211,14 @@ void give_up_priorities(const Handle& handle, const nb::object& ids) {
   keep->give_up({first, static_cast<std::size_t>(n)});
 }
 
-// Whether a row is a last observation, which nobody draws.
-bool is_last(const Ring& ring, std::int64_t id) {
-  if (id < 0) return false;
-  const auto row = static_cast<std::uint64_t>(id);
-  const std::uint64_t word =
-      ring.rows.word(row % ring.rows.capacity()).load(std::memory_order_acquire);
-  return ring.blocks.live(word) && row_id(word) == row && !row_weighed(word);
-}
-
 // Raw priorities of rows, 0 of last observations; NaN where the row is gone.
 nb::object raw_priorities(const Handle& handle, const nb::object& ids) {
-  const Priorities& priorities = priorities_of(handle);
+  priorities_of(handle);
   const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   nb::object out = new_vector(n, NPY_FLOAT32);
   const auto* wanted = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
   auto* values = reinterpret_cast<float*>(bytes_of(out));
-  const Ring& ring = handle.buffer->ring();
-  for (npy_intp i = 0; i < n; ++i) {
-    values[i] = is_last(ring, wanted[i]) ? 0 : priorities.raw_of(wanted[i]);
-  }
+  for (npy_intp i = 0; i < n; ++i) values[i] = handle.buffer->raw_of(wanted[i]);
   return out;
 }
 
