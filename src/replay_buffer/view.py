@@ -107,8 +107,7 @@ class View(_core.View):
 
         For a Sequence `td_errors` is [batch, time], with or without the burn-in, which does not
         count; nor does a step where `mask`, of the same shape or of the batch, is False. The
-        priority is eta * max + (1 - eta) * mean of the magnitudes. Where starts have a period, the
-        rows between them give up theirs: they are never drawn.
+        priority is eta * max + (1 - eta) * mean of the magnitudes. Other rows keep theirs.
         """
         if self._sequence is None:
             if mask is not None:
@@ -116,10 +115,7 @@ class View(_core.View):
             return self._buffer.update_priorities(indices, td_errors)
         wanted = arguments.row_ids(indices)
         raws = _sequence_priorities(self._sequence, wanted.size, td_errors, mask)
-        applied = self._buffer.update_priorities(wanted, raws)
-        if self._sequence.period > 1:
-            self._give_up_between(wanted)
-        return applied
+        return self._buffer.update_priorities(wanted, raws)
 
     # --------------------------------------------------------------------------------- internals
 
@@ -279,21 +275,6 @@ class View(_core.View):
         tree["indices"] = Column((), "int64")
         tree["weights"] = Column((), "float32")
         return tree
-
-    def _give_up_between(self, starts: Ids) -> None:
-        """Takes the priorities of the rows between starts away, as far as they are there."""
-        assert self._sequence is not None
-        batch, not_made = self._between()._make(starts, self._sequence.period)
-        between = batch["ids"][~not_made, 1:]
-        self._buffer._give_up_priorities(np.ascontiguousarray(between[between >= 0]))
-
-    def _between(self) -> _core.View:
-        """A view that gives the ids of the rows from a start to the next."""
-        assert self._sequence is not None
-        assert self._buffer.schema is not None
-        spec = self._spec(self._buffer.schema)
-        spec.update(burn_in=0, length=self._sequence.period, stack=1, cross=False, pad=True)
-        return self._beside(spec, [("ids", Role.IDS, -1, False, Column((), "int64"))])
 
     def _beside(self, spec: dict[str, Any], outputs: list[Output]) -> _core.View:
         """Another view of the same buffer."""

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -25,6 +26,8 @@ namespace {
 constexpr std::size_t kAheadBytes = 16 * 1024;
 // Draws between two looks for owners that died while they changed priorities.
 constexpr std::uint64_t kMendEvery = 256;
+// Ratios of masses between this and its inverse are weighed as floats.
+constexpr double kLeastRatio = 0x1.0p-126;
 // For how long a file is tried that another process is about to recover.
 constexpr std::uint64_t kRecoveryNs = 10'000'000'000;
 
@@ -46,6 +49,7 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
       sampler_(make_sampler(ring_)),
       fetched_(sampler_->fetches()),
       writer_(ring_, Identity{}, &recovery_),
+      own_seed_generation_(os::fork_generation() - 1),
       generation_(os::fork_generation()) {
   check_codecs(layout().schema);
   if (ring_.segment->location().kind == Location::Kind::kFile) {
@@ -237,11 +241,6 @@ UpdateResult Buffer::update(std::span<const std::int64_t> ids, std::span<const f
   return ring_.priorities->update(ids, raws);
 }
 
-void Buffer::give_up(std::span<const std::int64_t> ids) {
-  const Change change(owner());
-  ring_.priorities->give_up(ids);
-}
-
 void Buffer::set_alpha(float alpha) {
   const Change change(owner());
   ring_.priorities->set_alpha(alpha);
@@ -268,26 +267,45 @@ void Buffer::begin(Draw& draw) {
 }
 
 // The rows that were chosen for this draw, unless another came before it: then others.
-void Buffer::take_turn(Draw& draw, bool counted) {
+void Buffer::take_turn(Draw& draw) {
+  if (sampler_->writes()) check_writable();
   // Asked of an empty buffer, a batch is refused before it counts as drawn.
   if (ring_.blocks.used_slots() == 0 && size() == 0) throw_not_enough(draw.rows_, 0);
   if (draw.begun_ &&
       draws().compare_exchange_strong(draw.turn_, draw.turn_ + 1, std::memory_order_relaxed)) {
-    return;
+    draw.counted_ = true;
+  } else {
+    draw.counted_ = sampler_->random();
+    choose(draw, draws().fetch_add(draw.counted_ ? 1 : 0, std::memory_order_relaxed));
+    prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
   }
-  choose(draw, draws().fetch_add(counted ? 1 : 0, std::memory_order_relaxed));
-  prefetch(draw.picks().first(std::min(draw.rows_, Rows::kGather)));
+  if (cer()) pick_newest(draw.picks().front());
+}
+
+void Buffer::count_turn(Draw& draw) {
+  if (!draw.counted_) draws().fetch_add(1, std::memory_order_relaxed);
+}
+
+// A draw that failed leaves its rows to others, and has not counted. Where others drew after it,
+// its number stays unused.
+void Buffer::give_back(Draw& draw) {
+  if (draw.chosen_) sampler_->give_back(draw.picks());
+  std::uint64_t next = draw.turn_ + 1;
+  if (draw.counted_) {
+    draws().compare_exchange_strong(next, draw.turn_, std::memory_order_relaxed);
+  }
 }
 
 void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
-  if (sampler_->writes()) check_writable();
-  const bool counted = sampler_->random();
-  take_turn(draw, counted);
-  const std::span<Pick> picks = draw.picks();
-  if (ring_.settings().cer != 0) include_newest(picks);
-  copy_rows(draw.random_, picks, batch);
-  if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
-  if (!counted) draws().fetch_add(1, std::memory_order_relaxed);
+  try {
+    take_turn(draw);
+    copy_rows(draw.random_, draw.picks(), batch);
+  } catch (...) {
+    give_back(draw);
+    throw;
+  }
+  if (batch.weights != nullptr) weigh(draw, batch.ids, beta, batch.weights);
+  count_turn(draw);
   drawn_batch(draw, batch.rows);
   read_ahead(draw.turn_, batch.rows);
 }
@@ -305,21 +323,44 @@ void Buffer::read_ahead(std::uint64_t turn, std::size_t rows) {
   const bool alone = last_turn_.load(std::memory_order_relaxed) + 1 == turn;
   last_turn_.store(turn, std::memory_order_relaxed);
   if (!alone || rows * ring_.layout().row_bytes > kAheadBytes) return;
-  sampler_->foresee(Random(ring_.settings().seed, turn + 1), rows);
+  sampler_->foresee(Random(seed(), turn + 1), rows);
 }
 
-void Buffer::choose(Draw& draw, std::uint64_t turn) const {
+std::uint64_t Buffer::seed() {
+  if (writable()) [[likely]]
+    return ring_.settings().seed;
+  if (own_seed_generation_.load(std::memory_order_relaxed) != os::fork_generation()) {
+    own_seed_.store(random_number(), std::memory_order_relaxed);
+    own_seed_generation_.store(os::fork_generation(), std::memory_order_relaxed);
+  }
+  return own_seed_.load(std::memory_order_relaxed);
+}
+
+// With combined experience replay the first place is the newest row's, and the others are drawn
+// from all rows, the newest among them.
+void Buffer::choose(Draw& draw, std::uint64_t turn) {
   draw.turn_ = turn;
-  draw.random_ = Random(ring_.settings().seed, turn);
-  draw.mass_ = sampler_->draw(draw.random_, draw.picks());
+  draw.chosen_ = false;
+  draw.random_ = Random(seed(), turn);
+  const std::span<Pick> picks = draw.picks();
+  if (cer()) picks.front() = {0, Pick::kAny, 1};  // until finish() knows the newest row
+  draw.mass_ = sampler_->draw(draw.random_, picks.subspan(cer() ? 1 : 0));
+  draw.chosen_ = true;
 }
 
-// Combined experience replay: the newest row takes the first place of the batch, with the mass it
-// would have been drawn with.
-void Buffer::include_newest(std::span<Pick> picks) const {
+// The newest row, with the mass that it would be drawn with. False when there is none.
+bool Buffer::pick_newest(Pick& pick) const {
   const std::vector<Recent> newest = newest_rows(ring_, 1);
-  if (newest.empty()) return;
-  picks.front() = {newest[0].slot, newest[0].lap, sampler_->mass_of(newest[0].slot)};
+  if (newest.empty()) return false;
+  pick = {newest[0].slot, newest[0].lap, 1};
+  sampler_->weigh({&pick, 1});
+  return true;
+}
+
+// Another row for a place of the batch.
+bool Buffer::redraw(Random& random, Pick& pick, unsigned attempt, std::size_t at) const {
+  if (at == 0 && cer()) return pick_newest(pick);
+  return sampler_->redraw(random, pick, attempt);
 }
 
 bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
@@ -336,7 +377,7 @@ void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_
   constexpr std::uint64_t kPatienceNs = 1'000'000'000;
   std::uint64_t since = 0;
   for (unsigned attempt = 1; !try_copy(pick, batch, at); ++attempt) {
-    if (!sampler_->redraw(random, pick, attempt)) throw_not_enough(batch.rows, 0);
+    if (!redraw(random, pick, attempt, at)) throw_not_enough(batch.rows, 0);
     if (attempt % kManyAttempts != 0) continue;
     // What the sampler goes by leads to no row: rows that somebody was stopped or killed in the
     // midst of, or a damaged segment. The words of the rows are the truth.
@@ -404,31 +445,48 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
   }
 }
 
-// w(i) = (N P(i))^-beta. Scaled by a maximum, N and the total cancel out. The newest row may be in
-// a batch without a chance of being drawn; it then counts as the least likely of the others.
-void Buffer::weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const {
-  float least = 0;
-  for (const Pick& pick : picks) {
-    if (pick.mass > 0 && (!(least > 0) || pick.mass < least)) least = pick.mass;
+// w(i) = (N P(i))^-beta, where P(i) is the share of the batch that row i is expected to have.
+// Scaled by a maximum, N and the total cancel out.
+void Buffer::weigh(Draw& draw, const std::int64_t* ids, float beta, float* weights) const {
+  const std::span<Pick> picks = draw.picks();
+  const std::size_t n = picks.size();
+  double share = 1;   // of the batch that is drawn by mass
+  double newest = 0;  // what the newest row has besides, as it is in every batch
+  if (cer()) {
+    share = static_cast<double>(n - 1) / static_cast<double>(n);
+    newest = draw.mass_.total / static_cast<double>(n);
   }
-  double unit = static_cast<double>(least);  // the mass whose weight is 1
+  const auto mass = [&](std::size_t i) {
+    const double own = static_cast<double>(picks[i].mass) * share;
+    return newest > 0 && ids[i] == ids[0] ? own + newest : own;
+  };
+  double unit = 0;  // the mass whose weight is 1
   switch (static_cast<WeightScale>(ring_.settings().weights)) {
     case WeightScale::kBatchMax:
+      unit = mass(0);
+      for (std::size_t i = 1; i < n; ++i) unit = std::min(unit, mass(i));
       break;
     case WeightScale::kGlobalMax:
-      unit = mass.lowest;
+      unit = n == 1 && cer() ? newest : draw.mass_.lowest * share;
       break;
     case WeightScale::kNone:
-      unit = mass.total / static_cast<double>(std::max<std::size_t>(1, size()));
+      unit = draw.mass_.total / static_cast<double>(std::max<std::size_t>(1, size()));
       break;
   }
-  if (!(unit > 0)) unit = 1;
-  const double scale = 1 / unit;
-  for (std::size_t i = 0; i < picks.size(); ++i) {
-    const double own = static_cast<double>(picks[i].mass > 0 ? picks[i].mass : least);
-    weights[i] = static_cast<float>(own * scale);
+  const double scale = unit > 0 ? 1 / unit : 1;
+  bool ordinary = true;  // as a float
+  for (std::size_t i = 0; i < n; ++i) {
+    const double ratio = mass(i) * scale;
+    ordinary &= ratio >= kLeastRatio && ratio <= 1 / kLeastRatio;
+    weights[i] = static_cast<float>(ratio);
   }
-  powers(weights, picks.size(), -beta);
+  if (ordinary) [[likely]] {
+    powers(weights, n, -beta);
+    return;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    weights[i] = static_cast<float>(std::pow(mass(i) * scale, -static_cast<double>(beta)));
+  }
 }
 
 std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,

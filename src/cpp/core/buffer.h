@@ -57,6 +57,8 @@ class Draw {
 
   std::size_t rows_;
   bool begun_ = false;
+  bool counted_ = false;
+  bool chosen_ = false;
   std::uint64_t turn_ = 0;  // the draw this would be, unless another one comes before
   Random random_{0, 0};
   Mass mass_;
@@ -124,7 +126,6 @@ class Buffer {
 
   // Sets raw priorities; see Priorities. REQUIRES: the ring has priorities.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws);
-  void give_up(std::span<const std::int64_t> ids);
   void set_alpha(float alpha);
   // The raw priority of a row by id; 0 of a last observation, which nobody draws; NaN when the row
   // is gone. REQUIRES: the ring has priorities.
@@ -152,8 +153,12 @@ class Buffer {
   // Where writers of steps that are closed left room.
   Unfilled& unfilled() { return unfilled_; }
 
-  // Draws so far: of everybody, or of a handle for reading by itself.
-  std::uint64_t drawn() { return draws().load(std::memory_order_relaxed); }
+  // Draws so far, of everybody; through a handle for reading, its own as well, which nobody else
+  // sees.
+  std::uint64_t drawn() const {
+    const std::uint64_t shared = ring_.counters().draws.load(std::memory_order_relaxed);
+    return writable() ? shared : shared + own_draws_.load(std::memory_order_relaxed);
+  }
 
   // Returns when what was written is on the disk. For files.
   void flush() const { ring_.segment->sync(); }
@@ -168,6 +173,7 @@ class Buffer {
   void check_writable() const;
   Owner& owner();
   std::atomic<std::uint64_t>& draws() { return writable() ? ring_.counters().draws : own_draws_; }
+  std::uint64_t seed();
   void append(std::size_t n, const std::byte* const* columns, const float* raws, std::int64_t* ids,
               const Packed* packed);
   const Packed* packed(std::size_t n, const std::byte* const* columns) const;
@@ -193,10 +199,14 @@ class Buffer {
   std::uint64_t wanted_word(const Pick& pick, std::uint64_t oldest) const;
   bool same_mass(const Pick& pick) const;
   bool try_copy(const Pick& pick, const Batch& batch, std::size_t at) const;
-  void take_turn(Draw& draw, bool counted);
-  void choose(Draw& draw, std::uint64_t turn) const;
+  bool cer() const { return ring_.settings().cer != 0; }
+  void take_turn(Draw& draw);
+  void count_turn(Draw& draw);
+  void give_back(Draw& draw);
+  void choose(Draw& draw, std::uint64_t turn);
   void read_ahead(std::uint64_t turn, std::size_t rows);
-  void include_newest(std::span<Pick> picks) const;
+  bool pick_newest(Pick& pick) const;
+  bool redraw(Random& random, Pick& pick, unsigned attempt, std::size_t at) const;
   void make_some(const View& view, std::span<const Pick> picks, const ViewBatch& batch,
                  std::size_t at, std::uint64_t salt, std::uint8_t* failed, Window& window) const;
   bool try_make(const View& view, const Pick& pick, const ViewBatch& batch, std::size_t at,
@@ -215,7 +225,7 @@ class Buffer {
   void make_items(const View& view, Random& random, std::span<Pick> picks, const ViewBatch& batch);
   std::vector<Pick> weighed_starts(const View& view, std::size_t time);
   void drawn_batch(const Draw& draw, std::size_t rows);
-  void weigh(std::span<const Pick> picks, Mass mass, float beta, float* weights) const;
+  void weigh(Draw& draw, const std::int64_t* ids, float beta, float* weights) const;
 
   Ring ring_;
   Owners owners_;
@@ -223,7 +233,11 @@ class Buffer {
   Limiter limiter_;
   std::unique_ptr<Sampler> sampler_;
   bool fetched_;  // by the sampler, before anybody else could
-  std::atomic<std::uint64_t> own_draws_{std::uint64_t{1} << 63};  // of a handle for reading
+  // Of a handle for reading, which has a generator of its own: no two draw the same batches.
+  std::atomic<std::uint64_t> own_draws_{0};
+  std::atomic<std::uint64_t> own_seed_{0};
+  std::atomic<std::uint64_t>
+      own_seed_generation_;                  // of forks: a child draws others than its parent
   std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
   Unfilled unfilled_;
   os::SpinLock lock_;  // protects what follows

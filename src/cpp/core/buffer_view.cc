@@ -35,10 +35,15 @@ void Buffer::begin(Draw& draw, const View& view) {
 }
 
 void Buffer::finish(Draw& draw, const View& view, const ViewBatch& batch, float beta) {
-  take_turn(draw, true);
-  const std::span<Pick> picks = draw.picks();
-  make_items(view, draw.random_, picks, batch);
-  if (batch.weights != nullptr) weigh(picks, draw.mass_, beta, batch.weights);
+  try {
+    take_turn(draw);
+    make_items(view, draw.random_, draw.picks(), batch);
+  } catch (...) {
+    give_back(draw);
+    throw;
+  }
+  if (batch.weights != nullptr) weigh(draw, batch.ids, beta, batch.weights);
+  count_turn(draw);
   drawn_batch(draw, batch.rows);
 }
 
@@ -132,7 +137,7 @@ void Buffer::make_items(const View& view, Random& random, std::span<Pick> picks,
 // Draws one more row to try: several at a time, and the more of them the more are needed, so that
 // they come into the cache together. Returns false when there is nothing to draw, or enough was.
 bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) {
-  constexpr std::size_t kMost = 64;
+  const std::size_t most = sampler_->consumes() ? 1 : 64;
   if (spare.guesses == 0) return false;
   --spare.guesses;
   if (spare.used == spare.picks.size()) {
@@ -143,7 +148,7 @@ bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) 
       view.prefetch(next.slot);
       spare.picks.push_back(next);
     }
-    spare.wanted = std::min(2 * spare.wanted, kMost);
+    spare.wanted = std::min(2 * spare.wanted, most);
     if (spare.picks.empty()) return false;
   }
   pick = spare.picks[spare.used++];
@@ -168,6 +173,7 @@ void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBa
   }
   const std::uint64_t since = os::monotonic_ns();
   do {
+    if (sampler_->consumes()) throw_not_enough(batch.rows, 0);
     if (starts.empty()) starts = weighed_starts(view, batch.time);
     if (starts.empty()) {
       throw Error(ErrorCode::kNotEnoughRows, "cannot sample " + std::to_string(batch.rows) +
@@ -222,13 +228,14 @@ std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
 // The same with the masses they are drawn with; all equal when none has any.
 std::vector<Pick> Buffer::weighed_starts(const View& view, std::size_t time) {
   std::vector<Pick> picks;
-  double total = 0;
   for (const Place& row : starts(view, time)) {
     const auto lap = static_cast<std::uint32_t>(row.id() / ring_.rows.capacity() + 1);
-    picks.push_back({row.slot, lap, sampler_->mass_of(row.slot)});
-    total += static_cast<double>(picks.back().mass);
+    picks.push_back({row.slot, lap, 0});
   }
-  if (!(total > 0)) {
+  sampler_->weigh(picks);
+  const bool equal =
+      std::none_of(picks.begin(), picks.end(), [](const Pick& pick) { return pick.mass > 0; });
+  if (equal) {
     for (Pick& pick : picks) pick.mass = 1;
   }
   return picks;

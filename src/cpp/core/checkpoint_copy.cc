@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <span>
 
@@ -59,6 +60,11 @@ bool BlockCopier::same_words(std::size_t first, std::size_t n) const {
 // row is gone.
 bool BlockCopier::weighed(std::size_t slot, std::uint64_t word, float& raw) const {
   raw = 0;
+  if (ring_.layout().is_queue()) {
+    const auto seen = GivenBack::unpack(ring_.segment->given_back()[slot].load());
+    if (row_committed(word) && seen.lap == lap_of(word)) raw = std::bit_cast<float>(seen.draws);
+    return true;
+  }
   if (!ring_.priorities || !row_weighed(word)) return true;
   const PriorityWord priority = ring_.priorities->of(slot);
   if (priority.lap != lap_of(word)) return false;

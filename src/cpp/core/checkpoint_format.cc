@@ -109,7 +109,7 @@ void check_blocks(const Manifest& m, const Layout& layout, const std::string& wh
     if (!fine) corrupt(where, "the entry of a block makes no sense");
     check(e.data, shape.bytes_of(e.kind, e.rows),
           e.kind == BlockKind::kRows ? layout.settings.arena_bytes : 0);
-    const bool weighed = layout.has_priorities() && e.kind == BlockKind::kRows;
+    const bool weighed = layout.has_numbers() && e.kind == BlockKind::kRows;
     check(e.priorities, weighed ? e.rows * sizeof(float) : 0);
   }
 }

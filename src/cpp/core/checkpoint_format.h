@@ -91,7 +91,9 @@ struct BlockEntry {
   std::uint64_t on[2];
   std::uint64_t taken[2];
   Piece data;
-  Piece priorities;  // f32 for each row of the piece: raw priorities, 0 where no row is
+  // For each row of the piece: f32, its raw priority, 0 where no row is; in a queue u32, the draws
+  // of it that were given back.
+  Piece priorities;
 };
 
 static_assert(sizeof(SavedCounters) == 96);

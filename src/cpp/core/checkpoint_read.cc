@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -201,13 +202,27 @@ class Restorer {
     read(entry.priorities, 0, reinterpret_cast<std::byte*>(raws.data()), entry.priorities.bytes);
     check(entry.priorities, long_checksum64(std::as_bytes(std::span(raws))));
     for (std::size_t i = 0; i < raws.size(); ++i) {
-      if (!(std::isfinite(raws[i]) && raws[i] >= 0)) corrupt(path_, "a priority makes no sense");
       const std::uint64_t word = rows_.word(first + i).load(std::memory_order_relaxed);
-      if (!row_weighed(word)) continue;
       const auto lap = static_cast<std::uint32_t>(row_id(word) / rows_.capacity() + 1);
+      if (segment_.layout().is_queue()) {
+        give_back(first + i,
+                  {lap, row_committed(word) ? std::bit_cast<std::uint32_t>(raws[i]) : 0});
+        continue;
+      }
+      if (!(std::isfinite(raws[i]) && raws[i] >= 0)) corrupt(path_, "a priority makes no sense");
+      if (!row_weighed(word)) continue;
       segment_.priorities()[first + i].store(PriorityWord{raws[i], lap}.pack(),
                                              std::memory_order_relaxed);
     }
+  }
+
+  void give_back(std::size_t slot, GivenBack draws) const {
+    if (draws.draws > segment_.layout().settings.max_times_sampled) {
+      corrupt(path_, "a row was given back more often than it was drawn");
+    }
+    if (draws.draws == 0) return;
+    segment_.given_back()[slot].store(draws.pack(), std::memory_order_relaxed);
+    segment_.counters().given_back.fetch_add(draws.draws, std::memory_order_relaxed);
   }
 
   void check(const Piece& piece, std::uint64_t checksum) const {

@@ -225,7 +225,7 @@ class Checkpointer {
     if (entry.rows != 0) {
       entry.data = {data_.number(), offset, data_.offset() - offset, checksum};
       REPLAY_CRASH_POINT("checkpoint.block");
-      if (ring_.priorities && entry.kind == BlockKind::kRows) {
+      if (ring_.layout().has_numbers() && entry.kind == BlockKind::kRows) {
         const std::vector<float>& raws = copier_.raws();
         entry.priorities = data_.put(raws.data(), raws.size() * sizeof(float));
       }

@@ -14,9 +14,13 @@ namespace {
 
 constexpr std::size_t kChunk = 256;  // rows updated at a time
 
-// A leaf is 0 only when its base is 0, and so small that 2^40 of the largest still add up.
-constexpr float kMostWeight = 0x1.0p87F;
+// A leaf is 0 only when its base is 0.
 constexpr float kLeastWeight = std::numeric_limits<float>::min();
+
+// As many leaves as there are rows still add up.
+float most_weight(std::size_t capacity) {
+  return std::ldexp(1.0F, 127 - static_cast<int>(std::bit_width(capacity)));
+}
 
 // Of the two zeros the one that is a priority.
 float positive(float raw) { return raw + 0.0F; }
@@ -41,7 +45,8 @@ Priorities::Priorities(const Segment& segment)
       fills_(segment.fills()),
       row_words_(segment.words()),
       row_word_stride_(segment.layout().word_stride),
-      epsilon_(segment.layout().settings.epsilon) {}
+      epsilon_(segment.layout().settings.epsilon),
+      most_weight_(most_weight(capacity_)) {}
 
 float Priorities::max_raw() const {
   return std::bit_cast<float>(counters_.max_raw_bits.load(std::memory_order_relaxed));
@@ -55,14 +60,14 @@ float Priorities::raw_of(std::int64_t id) const {
   const auto [slot, lap] = where(id);
   if (never_given(id, {slot, lap})) return std::numeric_limits<float>::quiet_NaN();
   const PriorityWord word = of(slot);
-  return word.lap == lap ? positive(word.raw) : std::numeric_limits<float>::quiet_NaN();
+  return word.lap == lap ? word.raw : std::numeric_limits<float>::quiet_NaN();
 }
 
 float Priorities::weigh(PriorityWord word, float alpha) const {
-  if (word.lap == kGone || word.lap == 0 || word.given_up()) return 0;
+  if (word.lap == kGone || word.lap == 0) return 0;
   const float base = word.raw + epsilon_;
   const float weight = std::pow(base, alpha);
-  if (weight > kMostWeight) return kMostWeight;
+  if (weight > most_weight_) return most_weight_;
   return weight < kLeastWeight && base > 0 ? kLeastWeight : weight;
 }
 
@@ -183,25 +188,15 @@ UpdateResult Priorities::update(std::span<const std::int64_t> ids,
   std::vector<Where> more(ids.size() > kChunk ? ids.size() : 0);
   Where* const rows = more.empty() ? few : more.data();
   check(ids, raws, rows);
-  const UpdateResult result =
-      change({rows, ids.size()}, [&](std::size_t i) { return positive(raws[i]); });
+  const UpdateResult result = change({rows, ids.size()}, raws);
   if (result.stale > 0) {
     counters_.updates_stale.fetch_add(result.stale, std::memory_order_relaxed);
   }
   return result;
 }
 
-void Priorities::give_up(std::span<const std::int64_t> ids) const {
-  std::vector<Where> rows;
-  for (const std::int64_t id : ids) {
-    if (id >= 0) rows.push_back(where(id));
-  }
-  change(rows, [](std::size_t) { return PriorityWord::kGivenUp; });
-}
-
 // Gives rows other raw priorities, those that are still there.
-template <class RawOf>
-UpdateResult Priorities::change(std::span<const Where> rows, const RawOf& raw_of) const {
+UpdateResult Priorities::change(std::span<const Where> rows, std::span<const float> raws) const {
   UpdateResult result;
   for (std::size_t from = 0; from < rows.size(); from += kChunk) {
     const std::size_t n = rows.size() - from < kChunk ? rows.size() - from : kChunk;
@@ -209,7 +204,7 @@ UpdateResult Priorities::change(std::span<const Where> rows, const RawOf& raw_of
     std::size_t count = 0;
     for (std::size_t i = from; i < from + n; ++i) {
       const auto lap = static_cast<std::uint32_t>(rows[i].lap);
-      const float raw = raw_of(i);
+      const float raw = positive(raws[i]);
       if (!exchange(rows[i].slot, lap, {raw, lap})) continue;
       REPLAY_CRASH_POINT("update.word");
       raise_max(raw);

@@ -66,10 +66,6 @@ class Priorities {
   // counted.
   UpdateResult update(std::span<const std::int64_t> ids, std::span<const float> raws) const;
 
-  // Rows that are never to be drawn weigh nothing, until they are given a priority again. Stale ids
-  // are skipped.
-  void give_up(std::span<const std::int64_t> ids) const;
-
   // Changes the exponent and recomputes every leaf.
   void set_alpha(float alpha) const;
 
@@ -98,8 +94,7 @@ class Priorities {
   void refresh_leaves(std::span<const std::uint64_t> slots) const;
   void raise_max(float raw) const;
   void check(std::span<const std::int64_t> ids, std::span<const float> raws, Where* rows) const;
-  template <class RawOf>
-  UpdateResult change(std::span<const Where> rows, const RawOf& raw_of) const;
+  UpdateResult change(std::span<const Where> rows, std::span<const float> raws) const;
   bool exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const;
   bool never_given(std::int64_t id, const Where& row) const;
 
@@ -115,6 +110,7 @@ class Priorities {
   const std::byte* row_words_;
   std::size_t row_word_stride_;
   float epsilon_;
+  float most_weight_;  // of a leaf
 };
 
 }  // namespace replay_buffer

@@ -235,6 +235,11 @@ void Recovery::settle_block(std::size_t b, std::uint32_t newest) const {
       before = (of << 32) | (row + 1);
     }
     if (ring_.priorities) settle_priority(first + row);
+    // The ids of rows that were lost are given again, to rows that nobody has drawn.
+    const bool lost = !row_committed(word.load(std::memory_order_relaxed));
+    if (lost && ring_.layout().is_queue()) {
+      ring_.segment->given_back()[first + row].store(0, std::memory_order_relaxed);
+    }
   }
   block.before.store(before, std::memory_order_relaxed);
   bool remembered = lap == 0;

@@ -84,6 +84,8 @@ class EpochSampler final : public Sampler {
     return {};
   }
 
+  bool consumes() const override { return true; }
+
   bool redraw(Random& random, Pick& pick, unsigned) override {
     return walk_.with([&](Walk& walk) { return next(walk, random, pick); });
   }

@@ -57,7 +57,10 @@ class PrioritizedSampler final : public Sampler {
     return true;
   }
 
-  float mass_of(std::size_t slot) override { return tree_.leaf(slot); }
+  void weigh(std::span<Pick> rows) override {
+    const bool equal = !(tree_.total() > 0);
+    for (Pick& row : rows) row.mass = equal ? 1 : tree_.leaf(row.slot);
+  }
 
  private:
   // A leaf that lost its value on the way becomes a pick that no row matches: it is drawn again.

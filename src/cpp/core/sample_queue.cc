@@ -22,23 +22,50 @@ constexpr std::chrono::seconds kPatience{1};  // with a writer that stopped in t
 
 // What a block has given out lives in the block, tagged with its lap: [ lap : 32 | draws : 32 ]. A
 // draw is taken with one compare-and-swap, so no two consumers, in whatever processes, get the same
-// one; a consumer that dies with draws it took has consumed them.
+// one; a consumer that dies with draws it took has consumed them. A batch that cannot be filled
+// gives back what it took: others may have taken later draws of the same block meanwhile, so this
+// is counted row by row (GivenBack), and is given out again first.
 class FifoSampler final : public Sampler {
  public:
   explicit FifoSampler(const Ring& ring)
-      : ring_(ring), blocks_(ring.segment->blocks()), times_(ring.settings().max_times_sampled) {}
+      : ring_(ring),
+        blocks_(ring.segment->blocks()),
+        given_back_(ring.segment->given_back()),
+        times_(ring.settings().max_times_sampled) {}
 
   Mass draw(Random&, std::span<Pick> picks) override {
     const std::lock_guard guard(lock_);
     const std::size_t there = available(picks.size());
     if (there < picks.size()) throw_short(picks.size(), there);
     // A consumer in another process was faster, or rows were overwritten meanwhile: see redraw().
-    for (std::size_t got = take_oldest(picks); got < picks.size(); ++got)
+    for (std::size_t got = take(picks); got < picks.size(); ++got)
       picks[got] = {0, Priorities::kGone, 1};
     return {};
   }
 
+  void give_back(std::span<const Pick> picks) override {
+    std::uint64_t rows = 0;
+    for (const Pick& pick : picks) {
+      if (!pick.is(ring_.rows.word(pick.slot).load(std::memory_order_acquire),
+                   ring_.blocks.oldest_id(), ring_.rows.capacity())) {
+        continue;  // overwritten: nobody can have it any more
+      }
+      std::uint64_t seen = given_back_[pick.slot].load(std::memory_order_relaxed);
+      GivenBack next{};
+      do {
+        const GivenBack was = GivenBack::unpack(seen);
+        next = {pick.lap, was.lap == pick.lap ? was.draws + 1 : 1};
+      } while (!given_back_[pick.slot].compare_exchange_weak(seen, next.pack(),
+                                                             std::memory_order_acq_rel));
+      REPLAY_CRASH_POINT("sample.given_back");
+      ++rows;
+    }
+    constexpr std::uint64_t kOnce = std::uint64_t{1} << 32;
+    if (rows != 0) total_given_back().fetch_add(kOnce + rows, std::memory_order_acq_rel);
+  }
+
   bool writes() const override { return true; }
+  bool consumes() const override { return true; }
   bool random() const override { return false; }
 
   // A row that was taken and overwritten is lost; the one that took its place is in the queue, or
@@ -49,8 +76,9 @@ class FifoSampler final : public Sampler {
     const std::size_t n = attempt < 4 ? 1 : std::min<std::size_t>(attempt, kMostSkipped);
     bool hope = true;
     for (Wait wait;; wait.pause()) {
-      if (const std::size_t got = take_oldest_locked({some, n}); got > 0) {
+      if (const std::size_t got = take_later({some, n}); got > 0) {
         pick = some[got - 1];
+        give_back({some, got - 1});
         return true;
       }
       if (!hope) throw_overtaken();
@@ -155,10 +183,65 @@ class FifoSampler final : public Sampler {
     return {first, std::max(first, rows.last * times_)};
   }
 
+  std::atomic<std::uint64_t>& total_given_back() const { return ring_.counters().given_back; }
+  bool some_given_back() const {
+    return static_cast<std::uint32_t>(total_given_back().load(std::memory_order_acquire)) != 0;
+  }
+
+  // Calls visitor(sequence, row, seen) for the rows of which draws were given back, oldest first,
+  // until it returns false.
+  template <class Visitor>
+  void visit_given_back(std::uint64_t head, Visitor&& visitor) const {
+    if (!some_given_back()) return;
+    visit(head, [&](std::uint64_t sequence) {
+      const std::size_t b = sequence % ring_.blocks.block_count();
+      const std::size_t first = b * ring_.blocks.block_rows();
+      for (std::size_t row = 0; row < ring_.blocks.rows_in(b); ++row) {
+        const auto seen = GivenBack::unpack(given_back_[first + row].load());
+        if (seen.lap != ring_.blocks.lap_of(sequence) || seen.draws == 0) continue;
+        if (there(sequence, row) && !visitor(first + row, seen)) return false;
+      }
+      return true;
+    });
+  }
+
+  std::size_t take_given_back(std::span<Pick> picks) const {
+    const std::uint64_t before = total_given_back().load(std::memory_order_acquire);
+    std::size_t got = 0;
+    visit_given_back(ring_.blocks.head(), [&](std::size_t slot, GivenBack seen) {
+      while (got < picks.size() && seen.draws > 0) {
+        std::uint64_t word = seen.pack();
+        const GivenBack next{seen.lap, seen.draws - 1};
+        if (given_back_[slot].compare_exchange_strong(word, next.pack(),
+                                                      std::memory_order_acq_rel)) {
+          picks[got++] = {slot, seen.lap, 1};
+          seen = next;
+        } else {
+          seen = GivenBack::unpack(word);
+          if (seen.lap != next.lap) break;
+        }
+      }
+      return got < picks.size();
+    });
+    std::uint64_t after = before;
+    if (got > 0) after = total_given_back().fetch_sub(got, std::memory_order_acq_rel) - got;
+    // There are no more: somebody died before they counted what they took, or rows are gone.
+    if (got < picks.size() && after == before - got && static_cast<std::uint32_t>(after) != 0) {
+      total_given_back().compare_exchange_strong(after, after & ~std::uint64_t{0xffffffff},
+                                                 std::memory_order_acq_rel);
+    }
+    return got;
+  }
+
   std::size_t available(std::size_t wanted) const {
     std::size_t sum = 0;
     look_until([&](std::uint64_t head) {
       sum = 0;
+      visit_given_back(head, [&](std::size_t, GivenBack seen) {
+        sum += seen.draws;
+        return sum < wanted;
+      });
+      if (sum >= wanted) return true;
       visit(head, [&](std::uint64_t sequence) {
         if (const auto* taken = taken_of(sequence)) {
           const Span span = left(sequence, taken->load(std::memory_order_acquire));
@@ -188,16 +271,24 @@ class FifoSampler final : public Sampler {
     return found || ring_.blocks.head() != head;
   }
 
-  std::size_t take_oldest_locked(std::span<Pick> picks) {
+  std::size_t take(std::span<Pick> picks) const {
+    const std::size_t got = take_given_back(picks);
+    return got + take_oldest(picks.subspan(got));
+  }
+
+  // In place of a row that was overwritten: with more than one to choose from, rather a later one.
+  std::size_t take_later(std::span<Pick> picks) {
     const std::lock_guard guard(lock_);
-    return take_oldest(picks);
+    if (picks.size() == 1) return take(picks);
+    const std::size_t got = take_oldest(picks);
+    return got > 0 ? got : take_given_back(picks.first(1));
   }
 
   std::size_t take_oldest(std::span<Pick> picks) const {
     std::size_t got = 0;
     look_until([&](std::uint64_t head) {
       visit(head, [&](std::uint64_t sequence) {
-        got += take(sequence, picks.subspan(got));
+        got += take_from(sequence, picks.subspan(got));
         return got < picks.size();
       });
       return got == picks.size();
@@ -205,7 +296,7 @@ class FifoSampler final : public Sampler {
     return got;
   }
 
-  std::size_t take(std::uint64_t sequence, std::span<Pick> picks) const {
+  std::size_t take_from(std::uint64_t sequence, std::span<Pick> picks) const {
     std::atomic<std::uint64_t>* taken = taken_of(sequence);
     if (taken == nullptr) return 0;
     const std::uint32_t lap = ring_.blocks.lap_of(sequence);
@@ -239,6 +330,7 @@ class FifoSampler final : public Sampler {
 
   const Ring& ring_;
   Block* blocks_;
+  std::atomic<std::uint64_t>* given_back_;
   std::uint64_t times_;
   // For the threads of this process, between looking what there is and taking it.
   os::SpinLock lock_;

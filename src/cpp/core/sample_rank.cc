@@ -15,6 +15,7 @@ namespace {
 
 struct Ranked {
   std::uint32_t key;  // orders as the raw priority does: bits of a float that is >= 0
+  std::uint32_t lap;  // with the slot, names the row: another one in its place has no rank yet
   std::uint64_t slot;
 };
 
@@ -39,7 +40,7 @@ void sort_by_key(std::vector<Ranked>& rows) {
 struct Order {
   std::vector<Ranked> rows;
   std::vector<double> upto;          // the mass of all ranks up to and with this one
-  std::vector<std::size_t> rank_of;  // by slot; rows.size() is none; kept for mass_of() only
+  std::vector<std::size_t> rank_of;  // by slot; rows.size() is none; made by weigh() only
   std::uint64_t changes = 0;
   std::uint64_t era = 0;
   float exponent = -1;  // the buffer's alpha then
@@ -81,11 +82,16 @@ class RankSampler final : public Sampler {
     });
   }
 
-  float mass_of(std::size_t slot) override {
-    return order_.with([&](Order& order) {
-      const std::size_t last = order.rows.size() - 1;
-      const bool ranked = slot < order.rank_of.size() && order.rank_of[slot] <= last;
-      return static_cast<float>(order.mass(ranked ? order.rank_of[slot] : last));
+  // A row that came after the last sorting has no mass: it cannot be drawn before the next one.
+  void weigh(std::span<Pick> rows) override {
+    order_.with([&](Order& order) {
+      if (order.rank_of.empty()) number(order);
+      for (Pick& row : rows) {
+        const std::size_t rank =
+            row.slot < order.rank_of.size() ? order.rank_of[row.slot] : order.rows.size();
+        const bool ranked = rank < order.rows.size() && order.rows[rank].lap == row.lap;
+        row.mass = ranked ? static_cast<float>(order.mass(rank)) : 0;
+      }
     });
   }
 
@@ -94,8 +100,8 @@ class RankSampler final : public Sampler {
     const std::vector<double>& upto = order.upto;
     const auto at = std::upper_bound(upto.begin(), upto.end(), fraction * upto.back());
     const auto rank = std::min(static_cast<std::size_t>(at - upto.begin()), upto.size() - 1);
-    const std::size_t slot = order.rows[rank].slot;
-    return {slot, priorities_.of(slot).lap, static_cast<float>(order.mass(rank))};
+    const Ranked& row = order.rows[rank];
+    return {row.slot, row.lap, static_cast<float>(order.mass(rank))};
   }
 
   std::uint64_t changes() const {
@@ -112,12 +118,15 @@ class RankSampler final : public Sampler {
     order.era = ring_.blocks.era();
     order.exponent = order.alpha = priorities_.alpha();
     order.rows.clear();
+    order.rank_of.clear();
     const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
       const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_relaxed);
       const PriorityWord priority = priorities_.of(slot);
-      if (!ring_.blocks.live(word) || !row_weighed(word) || priority.given_up()) continue;
-      order.rows.push_back({std::bit_cast<std::uint32_t>(priority.raw), slot});
+      const auto lap = static_cast<std::uint32_t>(row_id(word) / ring_.rows.capacity() + 1);
+      if (!ring_.blocks.live(word) || !row_weighed(word)) continue;
+      const float raw = priority.lap == lap ? priority.raw : 0;  // else its own is on the way
+      order.rows.push_back({std::bit_cast<std::uint32_t>(raw), lap, slot});
     }
     sort_by_key(order.rows);
     if (!order.rows.empty() && order.rows.front().key == 0) order.alpha = 0;  // all are equal
@@ -126,8 +135,11 @@ class RankSampler final : public Sampler {
     for (std::size_t rank = 0; rank < order.rows.size(); ++rank) {
       order.upto[rank] = sum += order.mass(rank);
     }
-    if (ring_.settings().cer == 0) return;
-    order.rank_of.assign(used, order.rows.size());
+  }
+
+  // Makes the way back from slots to ranks.
+  void number(Order& order) const {
+    order.rank_of.assign(ring_.rows.capacity(), order.rows.size());
     for (std::size_t rank = 0; rank < order.rows.size(); ++rank) {
       order.rank_of[order.rows[rank].slot] = rank;
     }

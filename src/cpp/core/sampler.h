@@ -57,6 +57,12 @@ class Sampler {
   // Whether draw() writes to the segment, so that a handle for reading cannot.
   virtual bool writes() const { return false; }
 
+  // Whether a row that was chosen counts as given out, so that none may be chosen in vain.
+  virtual bool consumes() const { return false; }
+
+  // Takes rows back that were chosen for a batch that failed, where choosing took them from others.
+  virtual void give_back(std::span<const Pick>) {}
+
   // Whether the generator decides what draw() chooses. Then a draw takes its turn of the generator
   // before it chooses, and has counted even when it fails; else it counts once it is done.
   virtual bool random() const { return true; }
@@ -68,8 +74,11 @@ class Sampler {
   // Brings into the cache the rows that a draw of `rows` with this generator would choose now.
   virtual void foresee(Random, std::size_t) const {}
 
-  // The mass a row would have been drawn with just now.
-  virtual float mass_of(std::size_t) { return 1; }
+  // Sets the masses of given rows to those they would be drawn with now. All equal when none of the
+  // rows in the buffer has any.
+  virtual void weigh(std::span<Pick> rows) {
+    for (Pick& row : rows) row.mass = 1;
+  }
 };
 
 // The sampler of the ring's strategy. The ring must outlive it.

@@ -202,15 +202,6 @@ nb::object latest_ids(const Handle& handle, npy_intp n) {
   return out;
 }
 
-void give_up_priorities(const Handle& handle, const nb::object& ids) {
-  priorities_of(handle);
-  const auto* first = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
-  const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
-  const std::shared_ptr<Buffer> keep = handle.buffer;
-  const MaybeRelease released(true);
-  keep->give_up({first, static_cast<std::size_t>(n)});
-}
-
 // Raw priorities of rows, 0 of last observations; NaN where the row is gone.
 nb::object raw_priorities(const Handle& handle, const nb::object& ids) {
   priorities_of(handle);
@@ -331,7 +322,6 @@ NB_MODULE(_core, m) {
       .def("_get_rows", &get_rows)
       .def("_latest_ids", &latest_ids)
       .def("_raw_priorities", &raw_priorities)
-      .def("_give_up_priorities", &give_up_priorities)
       .def("_counters", &counters)
       .def("_settled", [](const Handle& h) { return h.buffer != nullptr; })
       .def("_release", &release)

@@ -297,6 +297,7 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   if (l.has_lows()) {
     l.lows_at = take(end, TreeShape(capacity).inner_nodes(), sizeof(std::uint64_t), 2 * kLine);
   }
+  if (l.is_queue()) l.given_back_at = take(end, capacity, sizeof(std::uint64_t), kLine);
   if (l.durable()) l.checks_at = take(end, capacity, sizeof(std::uint64_t), kLine);
 
   // Wide elements first, so that only the end of a record is padded.
@@ -345,7 +346,8 @@ Layout plan_layout(const Settings& settings, const Schema& schema) {
   // What a row takes outside its record: its share of the sections so far and of the pages around
   // the records, and its large columns. In a small buffer that share is mostly the header's, which
   // no arrangement of rows makes up for.
-  const std::size_t own = (l.has_priorities() ? 13 : 0) + (l.durable() ? 8 : 0);
+  const std::size_t own =
+      (l.has_priorities() ? 13 : 0) + (l.is_queue() ? 8 : 0) + (l.durable() ? 8 : 0);
   const std::size_t share = (end + 2 * kPage + capacity - 1) / capacity;
   const std::size_t beside = std::min(share, own + 4) + large;
   const auto costly = [&](std::size_t row) { return (row + beside) * 10 > l.row_bytes * 11; };

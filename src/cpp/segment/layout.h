@@ -10,6 +10,7 @@
 //   ...      weights[]       f32 per row: leaves of the tree      (likewise)
 //   ...      sums            u64 per inner node of the tree       (likewise)
 //   ...      lows            u64 per inner node: least leaf       (weights by global maximum)
+//   ...      given_back[]    u64 per row: draws that failed        (fifo)
 //   ...      checks[]        u64 per row: checksums               (durable)
 //   ...      words[]         u64 per row: row words               (where padding would cost much)
 //   ...      records         row word, Link (steps) and the small columns of a row, packed
@@ -23,7 +24,6 @@
 
 #include <atomic>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -137,15 +137,10 @@ struct alignas(kLine) Block {
 };
 
 // [ raw priority (float) : 32 | lap : 32 ] for each row: the truth that the tree is computed from.
-// The lap names the row, so that a late update cannot hit the one that took its slot. A raw
-// priority of -0 is one that was given up: the row weighs nothing until it gets another.
+// The lap names the row, so that a late update cannot hit the one that took its slot.
 struct PriorityWord {
-  static constexpr float kGivenUp = -0.0F;
-
   float raw;
   std::uint32_t lap;
-
-  bool given_up() const { return std::signbit(raw); }
 
   static PriorityWord unpack(std::uint64_t w) {
     return {std::bit_cast<float>(static_cast<std::uint32_t>(w >> 32)),
@@ -154,6 +149,18 @@ struct PriorityWord {
   std::uint64_t pack() const {
     return (std::uint64_t{std::bit_cast<std::uint32_t>(raw)} << 32) | lap;
   }
+};
+
+// [ lap : 32 | draws : 32 ] for each row of a queue: draws of the row that were taken for batches
+// which then failed. They are given out again before all others.
+struct GivenBack {
+  std::uint32_t lap;
+  std::uint32_t draws;
+
+  static constexpr GivenBack unpack(std::uint64_t w) {
+    return {static_cast<std::uint32_t>(w >> 32), static_cast<std::uint32_t>(w)};
+  }
+  constexpr std::uint64_t pack() const { return (std::uint64_t{lap} << 32) | draws; }
 };
 
 // [ lap : 16 | written : 24 | committed : 24 ] for each block, stored by its holder: rows of that
@@ -209,6 +216,9 @@ struct alignas(kLine) Counters {
   // Drawing. Calls of sample() so far: the counter of the generator.
   alignas(kLine) std::atomic<std::uint64_t> draws;
   std::atomic<std::uint64_t> rows_sampled;
+  // times : 32 | draws : 32, in given_back[]: how often draws were given back, and how many are
+  // there. Never fewer than there are, except while somebody is giving back or taking.
+  std::atomic<std::uint64_t> given_back;
   // Priorities: read by every add and update, written seldom. Floats as bits.
   alignas(kLine) std::atomic<std::uint32_t> alpha_bits;
   std::atomic<std::uint32_t> max_raw_bits;
@@ -318,6 +328,7 @@ struct Layout {
   std::size_t weights_at;
   std::size_t sums_at;
   std::size_t lows_at;
+  std::size_t given_back_at;
   std::size_t checks_at;
   std::size_t words_at;  // row words lie word_stride apart: in the records, or by themselves
   std::size_t word_stride;
@@ -332,6 +343,11 @@ struct Layout {
 
   bool has_priorities() const;
   bool has_lows() const;
+  bool is_queue() const {
+    return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kFifo);
+  }
+  // Whether a row has something besides its bytes: a raw priority, or draws that were given back.
+  bool has_numbers() const { return has_priorities() || is_queue(); }
   bool durable() const { return settings.durable != 0; }
   bool has_arenas() const { return !arena_columns.empty(); }
   bool has_steps() const { return settings.storage == static_cast<std::uint32_t>(Storage::kSteps); }

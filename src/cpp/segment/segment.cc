@@ -18,6 +18,12 @@
 #include "segment/column_entries.h"
 
 namespace replay_buffer {
+
+std::uint64_t random_number() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
+
 namespace {
 
 // The byte of those who write to a file: behind the end of any segment, before those of owners.cc.
@@ -26,11 +32,6 @@ constexpr std::uint64_t kPatienceNs = 10'000'000'000;
 // Private segments of more bytes than this ask for huge pages: random rows of so many bytes miss in
 // the address translation, and a few times 2 MiB more is little beside them.
 constexpr std::size_t kHugeFrom = std::size_t{256} << 20;
-
-std::uint64_t random_number() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
 
 // Fills a zeroed mapping. The checksum covers what never changes: the header up to the counters,
 // and the columns.

@@ -26,6 +26,9 @@
 
 namespace replay_buffer {
 
+// From the system's source of random numbers.
+std::uint64_t random_number();
+
 class Segment {
  public:
   // A new, empty segment. Private memory is reserved, and used as rows are written; shared memory
@@ -85,6 +88,9 @@ class Segment {
   }
   std::atomic<std::uint64_t>* lows() const {
     return at<std::atomic<std::uint64_t>>(layout_.lows_at);
+  }
+  std::atomic<std::uint64_t>* given_back() const {
+    return at<std::atomic<std::uint64_t>>(layout_.given_back_at);
   }
   std::atomic<std::uint64_t>* checks() const {
     return at<std::atomic<std::uint64_t>>(layout_.checks_at);
