@@ -144,6 +144,14 @@ std::vector<Operation> changing() {
                      }});
     }
   }
+  all.push_back({"sample fifo and give back", fifo(), fill, [](World&, Participant& child) {
+                   const auto sampler = make_fifo_sampler(child.buffer.ring());
+                   Random random(0, 0);
+                   Pick picks[6];
+                   sampler->draw(random, picks);
+                   sampler->give_back(picks);
+                   sampler->draw(random, picks);
+                 }});
   all.push_back({"sample fifo", fifo(), fill, [](World&, Participant& child) {
                    testing::NumberedRows out(child.buffer.layout().schema, 6);
                    std::int64_t ids[6];

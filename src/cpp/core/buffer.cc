@@ -48,8 +48,8 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
       limiter_(ring_),
       sampler_(make_sampler(ring_)),
       fetched_(sampler_->fetches()),
-      writer_(ring_, Identity{}, &recovery_),
       own_seed_generation_(os::fork_generation() - 1),
+      writer_(ring_, Identity{}, &recovery_),
       generation_(os::fork_generation()) {
   check_codecs(layout().schema);
   if (ring_.segment->location().kind == Location::Kind::kFile) {

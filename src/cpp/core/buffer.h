@@ -236,9 +236,8 @@ class Buffer {
   // Of a handle for reading, which has a generator of its own: no two draw the same batches.
   std::atomic<std::uint64_t> own_draws_{0};
   std::atomic<std::uint64_t> own_seed_{0};
-  std::atomic<std::uint64_t>
-      own_seed_generation_;                  // of forks: a child draws others than its parent
-  std::atomic<std::uint64_t> last_turn_{0};  // of the draws through this handle
+  std::atomic<std::uint64_t> own_seed_generation_;  // of forks: a child has another seed
+  std::atomic<std::uint64_t> last_turn_{0};         // of the draws through this handle
   Unfilled unfilled_;
   os::SpinLock lock_;  // protects what follows
   Writer writer_;

@@ -1,0 +1,123 @@
+// A queue whose consumers overtake each other: a batch is taken whole or not at all.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "operations.h"
+#include "world.h"
+
+namespace replay_buffer::crash_tests {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+Ids draw(Buffer& buffer, std::size_t n) {
+  testing::NumberedRows rows(buffer.layout().schema, n);
+  Ids ids(n);
+  buffer.sample({n, rows.out(), ids.data(), nullptr}, 0);
+  return ids;
+}
+
+// Draws of one row each until there is none.
+Ids drain(Buffer& buffer) {
+  Ids all;
+  try {
+    for (;;) all.push_back(draw(buffer, 1)[0]);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotEnoughRows) << error.what();
+  }
+  return all;
+}
+
+class Queue : public ::testing::TestWithParam<std::uint32_t> {
+ protected:
+  static BufferConfig config() {
+    BufferConfig config = testing::config_of(16, SamplingStrategy::kFifo, 2);
+    config.max_times_sampled = GetParam();
+    return config;
+  }
+
+  // Starts a consumer of n draws, and returns when it has taken from the first block.
+  pid_t stopped_consumer(std::size_t n) {
+    const pid_t pid = start([&] {
+      Participant child(world.open(), 2);
+      os::crash::arm("sample.taken", 1, Action::kStop);
+      try {
+        draw(child.buffer, n);
+        ::_exit(7);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kNotEnoughRows) throw;
+      }
+    });
+    EXPECT_TRUE(WIFSTOPPED(await(pid)));
+    return pid;
+  }
+
+  static void expect_short(pid_t consumer) {
+    ::kill(consumer, SIGCONT);
+    const int status = await(consumer);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+
+  // Every row was drawn as often as it may be.
+  void expect_all_drawn(Ids drawn, const Ids& rows) {
+    const Ids rest = drain(world.me->buffer);
+    drawn.insert(drawn.end(), rest.begin(), rest.end());
+    std::sort(drawn.begin(), drawn.end());
+    Ids wanted;
+    for (const std::int64_t id : rows) wanted.insert(wanted.end(), GetParam(), id);
+    EXPECT_EQ(drawn, wanted);
+    EXPECT_TRUE(verify(world.me->buffer.ring(), world.me->buffer.owners()).empty());
+  }
+
+  World world{{Location::Kind::kShm, "replay-crash-queue-" + std::to_string(::getpid())}, config()};
+};
+
+TEST_P(Queue, ABatchThatComesShortGivesBackWhatItTook) {
+  world.create();
+  world.me->add(5);
+  const std::size_t times = GetParam();
+  const pid_t consumer = stopped_consumer(5 * times);
+  const Ids drawn = draw(world.me->buffer, times);  // of the second block
+  EXPECT_EQ(drawn, Ids(times, 2));
+  expect_short(consumer);
+  expect_all_drawn(drawn, {0, 1, 2, 3, 4});
+}
+
+// Two writers have a row each in a block of their own. Draws of the first block are taken that lie
+// behind those of the batch.
+TEST_P(Queue, ABatchThatComesShortGivesBackWhereOthersTookLaterDrawsOfTheBlock) {
+  world.create();
+  Participant other(world.open(), 3);
+  world.me->add(1);
+  other.add(1);
+  const std::size_t times = GetParam();
+  const pid_t consumer = stopped_consumer(2 * times);
+  world.me->add(1);
+  const Ids drawn = draw(world.me->buffer, 2 * times);
+  EXPECT_EQ(drawn.front(), 1);
+  EXPECT_EQ(drawn.back(), 2);
+  expect_short(consumer);
+  expect_all_drawn(drawn, {0, 1, 2});
+}
+
+// What was given back is given out before what is newer, and is gone with its row.
+TEST_P(Queue, GivenBackRowsComeFirstAndGoWithTheirRows) {
+  world.create();
+  world.me->add(6);
+  const std::size_t times = GetParam();
+  const pid_t consumer = stopped_consumer(6 * times);
+  const Ids drawn = draw(world.me->buffer, 4 * times);
+  expect_short(consumer);
+  world.me->add(2);
+  EXPECT_EQ(draw(world.me->buffer, 1)[0], 0);
+  world.me->add(16);  // over all of them
+  Ids rows(16);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(8 + i);
+  expect_all_drawn({}, rows);
+}
+
+INSTANTIATE_TEST_SUITE_P(Times, Queue, ::testing::Values(1, 2, 3));
+
+}  // namespace
+}  // namespace replay_buffer::crash_tests
