@@ -31,6 +31,10 @@ constexpr double kLeastRatio = 0x1.0p-126;
 // For how long a file is tried that another process is about to recover.
 constexpr std::uint64_t kRecoveryNs = 10'000'000'000;
 
+float inverse_power(double x, float y) {
+  return static_cast<float>(std::pow(x, -static_cast<double>(y)));
+}
+
 [[noreturn]] void throw_not_closed_well(const Segment& segment) {
   throw Error(
       ErrorCode::kCorrupt,
@@ -450,43 +454,59 @@ void Buffer::copy_rows(Random& random, std::span<Pick> picks, const Batch& batch
 void Buffer::weigh(Draw& draw, const std::int64_t* ids, float beta, float* weights) const {
   const std::span<Pick> picks = draw.picks();
   const std::size_t n = picks.size();
-  double share = 1;   // of the batch that is drawn by mass
-  double newest = 0;  // what the newest row has besides, as it is in every batch
-  if (cer()) {
-    share = static_cast<double>(n - 1) / static_cast<double>(n);
-    newest = draw.mass_.total / static_cast<double>(n);
+  if (cer()) return weigh_with_newest(draw, ids, beta, weights);
+  float least = picks[0].mass;
+  float most = least;
+  for (const Pick& pick : picks) {
+    least = std::min(least, pick.mass);
+    most = std::max(most, pick.mass);
   }
+  const double scale = 1 / mass_of_weight_one(draw.mass_, static_cast<double>(least));
+  if (static_cast<double>(least) * scale >= kLeastRatio &&
+      static_cast<double>(most) * scale <= 1 / kLeastRatio) [[likely]] {
+    for (std::size_t i = 0; i < n; ++i) {
+      weights[i] = static_cast<float>(static_cast<double>(picks[i].mass) * scale);
+    }
+    return powers(weights, n, -beta);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    weights[i] = inverse_power(static_cast<double>(picks[i].mass) * scale, beta);
+  }
+}
+
+// One place of the batch is the newest row's for certain, the others are drawn by mass.
+void Buffer::weigh_with_newest(Draw& draw, const std::int64_t* ids, float beta,
+                               float* weights) const {
+  const std::span<Pick> picks = draw.picks();
+  const auto n = static_cast<double>(picks.size());
+  const double drawn = (n - 1) / n;
+  const double certain = draw.mass_.total / n;
   const auto mass = [&](std::size_t i) {
-    const double own = static_cast<double>(picks[i].mass) * share;
-    return newest > 0 && ids[i] == ids[0] ? own + newest : own;
+    const double own = static_cast<double>(picks[i].mass) * drawn;
+    return ids[i] == ids[0] ? own + certain : own;
   };
-  double unit = 0;  // the mass whose weight is 1
+  double least = mass(0);
+  for (std::size_t i = 1; i < picks.size(); ++i) least = std::min(least, mass(i));
+  Mass all = draw.mass_;
+  all.lowest = picks.size() == 1 ? certain : all.lowest * drawn;
+  const double scale = 1 / mass_of_weight_one(all, least);
+  for (std::size_t i = 0; i < picks.size(); ++i) weights[i] = inverse_power(mass(i) * scale, beta);
+}
+
+// The mass of a row whose weight is 1, where the least mass of the batch is `least`.
+double Buffer::mass_of_weight_one(const Mass& mass, double least) const {
+  double unit = least;
   switch (static_cast<WeightScale>(ring_.settings().weights)) {
     case WeightScale::kBatchMax:
-      unit = mass(0);
-      for (std::size_t i = 1; i < n; ++i) unit = std::min(unit, mass(i));
       break;
     case WeightScale::kGlobalMax:
-      unit = n == 1 && cer() ? newest : draw.mass_.lowest * share;
+      unit = mass.lowest;
       break;
     case WeightScale::kNone:
-      unit = draw.mass_.total / static_cast<double>(std::max<std::size_t>(1, size()));
+      unit = mass.total / static_cast<double>(std::max<std::size_t>(1, size()));
       break;
   }
-  const double scale = unit > 0 ? 1 / unit : 1;
-  bool ordinary = true;  // as a float
-  for (std::size_t i = 0; i < n; ++i) {
-    const double ratio = mass(i) * scale;
-    ordinary &= ratio >= kLeastRatio && ratio <= 1 / kLeastRatio;
-    weights[i] = static_cast<float>(ratio);
-  }
-  if (ordinary) [[likely]] {
-    powers(weights, n, -beta);
-    return;
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    weights[i] = static_cast<float>(std::pow(mass(i) * scale, -static_cast<double>(beta)));
-  }
+  return unit > 0 ? unit : 1;
 }
 
 std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,

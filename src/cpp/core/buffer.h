@@ -226,6 +226,8 @@ class Buffer {
   std::vector<Pick> weighed_starts(const View& view, std::size_t time);
   void drawn_batch(const Draw& draw, std::size_t rows);
   void weigh(Draw& draw, const std::int64_t* ids, float beta, float* weights) const;
+  void weigh_with_newest(Draw& draw, const std::int64_t* ids, float beta, float* weights) const;
+  double mass_of_weight_one(const Mass& mass, double least) const;
 
   Ring ring_;
   Owners owners_;
