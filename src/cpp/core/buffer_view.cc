@@ -17,9 +17,9 @@ constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 // How often rows are drawn again for a batch before all starts are looked up. Where few rows are
 // starts, guessing is cheaper until it has looked at a good part of the rows as well.
 std::uint64_t most_guesses(const ViewSpec& spec, std::size_t items, std::size_t rows) {
-  const bool rare = spec.sequence && (spec.whole || !spec.pad);
-  const std::uint64_t each = rare ? 8192 : 64 + 16 * std::uint64_t{spec.period};
-  const std::uint64_t all = items * std::min<std::uint64_t>(each, 8192);
+  const bool rare = spec.sequence && (spec.whole || !spec.pad || spec.period > 1);
+  const std::uint64_t each = rare ? 8192 : 80;
+  const std::uint64_t all = items * each;
   return rare ? std::max<std::uint64_t>(all, rows / 4) : all;
 }
 
@@ -141,15 +141,14 @@ bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) 
   if (spare.guesses == 0) return false;
   --spare.guesses;
   if (spare.used == spare.picks.size()) {
-    spare.picks.clear();
+    spare.picks.resize(spare.wanted);
     spare.used = 0;
-    for (Pick next = pick;
-         spare.picks.size() < spare.wanted && sampler_->redraw(random, next, 1);) {
-      view.prefetch(next.slot);
-      spare.picks.push_back(next);
+    if (!sampler_->redraw_many(random, spare.picks)) {
+      spare.picks.clear();
+      return false;
     }
+    for (const Pick& next : spare.picks) view.prefetch(next.slot);
     spare.wanted = std::min(2 * spare.wanted, most);
-    if (spare.picks.empty()) return false;
   }
   pick = spare.picks[spare.used++];
   return true;

@@ -57,6 +57,28 @@ class PrioritizedSampler final : public Sampler {
     return true;
   }
 
+  // Leaves are found together, in rising order, and then mixed: any of the rows may be the first.
+  bool redraw_many(Random& random, std::span<Pick> picks) override {
+    const Tree::Crown crown = tree_.crown();
+    if (!(crown.total > 0)) return Sampler::redraw_many(random, picks);
+    constexpr std::size_t kChunk = 64;
+    for (std::size_t from = 0; from < picks.size(); from += kChunk) {
+      const std::span<Pick> some = picks.subspan(from, std::min(kChunk, picks.size() - from));
+      double targets[kChunk];
+      std::uint64_t leaves[kChunk];
+      for (std::size_t i = 0; i < some.size(); ++i) targets[i] = random.unit() * crown.total;
+      std::sort(targets, targets + some.size());
+      const std::span<double> wanted{targets, some.size()};
+      tree_.descend(tree_.walk(crown, wanted, leaves), wanted, leaves);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const std::size_t at = random.below(i + 1);
+        some[i] = some[at];
+        some[at] = to_pick(leaves[i]);
+      }
+    }
+    return true;
+  }
+
   void weigh(std::span<Pick> rows) override {
     const bool equal = !(tree_.total() > 0);
     for (Pick& row : rows) row.mass = equal ? 1 : tree_.leaf(row.slot);

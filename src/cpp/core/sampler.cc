@@ -24,6 +24,14 @@ std::unique_ptr<Sampler> make_sampler(const Ring& ring) {
   return make_uniform_sampler(ring);
 }
 
+bool Sampler::redraw_many(Random& random, std::span<Pick> picks) {
+  for (Pick& pick : picks) {
+    pick = {0, Pick::kAny, 1};
+    if (!redraw(random, pick, 1)) return false;
+  }
+  return true;
+}
+
 void throw_not_enough(std::size_t wanted, std::size_t there) {
   const std::string held = there == 0 ? "the buffer is empty" : "it holds " + std::to_string(there);
   throw Error(ErrorCode::kNotEnoughRows,

@@ -71,6 +71,10 @@ class Sampler {
   // Returns false when there is nothing to choose.
   virtual bool redraw(Random& random, Pick& pick, unsigned attempt) = 0;
 
+  // Chooses many rows, each as redraw() would at a first attempt. Returns false, with nothing
+  // chosen, when there is nothing to choose.
+  virtual bool redraw_many(Random& random, std::span<Pick> picks);
+
   // Brings into the cache the rows that a draw of `rows` with this generator would choose now.
   virtual void foresee(Random, std::size_t) const {}
 
