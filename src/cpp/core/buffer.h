@@ -1,7 +1,8 @@
 // A buffer: the ring, the writer behind add(), and the sampler of its strategy.
 //
-// Thread safety: every method may be called by any number of threads at once. add() serialises on a
-// lock of this process held for the copy; nothing else locks. A handle that a fork copied into a
+// Thread safety: every method may be called by any number of threads at once. add() holds a lock of
+// this process for the copy; draws by rank, by epoch and from queues hold one while they choose; a
+// uniform or prioritized draw takes none. A handle that a fork copied into a
 // child joins as an owner of its own when the child first writes.
 #pragma once
 
