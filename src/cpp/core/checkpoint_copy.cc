@@ -246,35 +246,29 @@ void BlockCopier::copy_row(std::size_t slot, std::size_t row, std::size_t rows, 
   raws_[at + row] = 0;
 }
 
+// A claim changes the block's word first and its fill last. While both keep their laps, what lies
+// between does not change, or its claim has stopped in the middle and is completed here.
 void BlockCopier::describe(std::size_t b, BlockEntry& entry) const {
   const Block& block = ring_.segment->blocks()[b];
+  const auto lap = [&] { return BlockWord::unpack(block.word.load(std::memory_order_acquire)).lap; };
   Fill fill{};
-  for (int i = 0; i < kPatience; ++i) {
-    entry.lap = BlockWord::unpack(block.word.load(std::memory_order_acquire)).lap;
+  do {
+    entry.lap = lap();
     fill = ring_.blocks.fill(b);
     entry.before = block.before.load(std::memory_order_acquire);
     for (std::size_t l = 0; l < 2; ++l) {
-      entry.back[l] = block.laps[l].back.load(std::memory_order_relaxed);
-      entry.on[l] = block.laps[l].on.load(std::memory_order_relaxed);
       entry.taken[l] = block.laps[l].taken.load(std::memory_order_acquire);
+      entry.back[l] = block.laps[l].back.load(std::memory_order_acquire);
+      entry.on[l] = block.laps[l].on.load(std::memory_order_acquire);
     }
-    // Until then its new holder is at begin_lap().
-    if (fill.lap == static_cast<std::uint16_t>(entry.lap) && ring_.blocks.fill(b).lap == fill.lap) {
-      break;
-    }
-    os::cpu_relax();
-  }
-  if (entry.lap == 0) return;
-  if (fill.lap != static_cast<std::uint16_t>(entry.lap)) {
-    // It died there: what begin_lap() would have done.
-    const auto ago = static_cast<std::uint16_t>(entry.lap - fill.lap);
-    entry.before = (std::uint64_t{entry.lap - ago} << 32) | fill.written;
-  }
-  const bool remembered = entry.taken[0] >> 32 == entry.lap || entry.taken[1] >> 32 == entry.lap;
-  if (!remembered) {
-    const std::size_t older = entry.taken[0] > entry.taken[1] ? 1 : 0;
-    entry.back[older] = entry.on[older] = entry.taken[older] = std::uint64_t{entry.lap} << 32;
-  }
+  } while (lap() != entry.lap || ring_.blocks.fill(b).lap != fill.lap);
+  if (fill.lap == static_cast<std::uint16_t>(entry.lap)) return;
+  // What Blocks::begin_lap() has not done yet.
+  const auto ago = static_cast<std::uint16_t>(entry.lap - fill.lap);
+  entry.before = (std::uint64_t{entry.lap - ago} << 32) | fill.written;
+  if (entry.taken[0] >> 32 == entry.lap || entry.taken[1] >> 32 == entry.lap) return;
+  const std::size_t older = entry.taken[0] > entry.taken[1] ? 1 : 0;
+  entry.back[older] = entry.on[older] = entry.taken[older] = std::uint64_t{entry.lap} << 32;
 }
 
 }  // namespace replay_buffer::checkpoint

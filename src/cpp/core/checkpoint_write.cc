@@ -273,18 +273,14 @@ class Checkpointer {
   void save_counters(Manifest& m, std::uint64_t head_before) {
     const Counters& c = ring_.counters();
     SavedCounters& saved = m.header.counters;
-    // The era first: who sees a row that clear() took out sees its era, and restore takes out the
-    // others. The head is never behind it.
+    // Who sees a row that clear() took out sees its era, and restore takes out the others.
     saved.era = ring_.blocks.era();
-    saved.head = ring_.blocks.head();
-    if (saved.head != head_before) {
-      // Blocks claimed meanwhile may have been copied before.
-      saved.head = saved.era;
-      for (std::size_t b = 0; b < m.blocks.size(); ++b) {
-        if (m.blocks[b].lap == 0) continue;
-        const std::uint64_t lap = m.blocks[b].lap;
-        saved.head = std::max(saved.head, (lap - 1) * m.blocks.size() + b + 1);
-      }
+    // Behind each claim that is in the checkpoint: those made before the copy began, and those that
+    // a block was copied with. The ring's own head may not have come to the last one yet.
+    saved.head = std::max(head_before, saved.era);
+    for (std::size_t b = 0; b < m.blocks.size(); ++b) {
+      const std::uint64_t lap = m.blocks[b].lap;
+      if (lap != 0) saved.head = std::max(saved.head, (lap - 1) * m.blocks.size() + b + 1);
     }
     saved.draws = c.draws.load(std::memory_order_relaxed);
     saved.rows_sampled = c.rows_sampled.load(std::memory_order_relaxed);
