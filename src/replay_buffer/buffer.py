@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from . import _core, arguments, conversion, reading, settling, sharing, stats, waiting
 from .config import BufferConfig, check_beta_can_be, shortest
-from .errors import Closed, InvalidArgument, NotEnoughRows
+from .errors import Closed, InvalidArgument, NotEnoughRows, NotFound
 from .inference import Draft
 from .schema import Schema
 from .view import View
@@ -304,9 +304,14 @@ class ReplayBuffer(_core.Buffer):
         return self._checkpoint(os.fspath(path))
 
     def unlink(self) -> None:
-        """Remove the buffer's name or file. It lives on where it is open."""
+        """Remove the buffer's name or file. It lives on where it is open.
+
+        Raises NotFound when the name is gone, or is that of a newer buffer: that one keeps it.
+        """
         self._check_open()
-        _core.remove(self._location, False)
+        own = self._identity() if self._settled() else (0, 0, 0)  # it has no name
+        if not _core.remove_own(self._location, own):
+            raise NotFound(f"{self._location} is no longer the name of this buffer")
 
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""

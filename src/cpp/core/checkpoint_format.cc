@@ -14,6 +14,8 @@
 namespace replay_buffer::checkpoint {
 namespace {
 
+constexpr std::uint64_t kNoId = ~std::uint64_t{0};
+
 [[noreturn]] void corrupt(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::kCorrupt, where + " is not a whole checkpoint: " + what);
 }
@@ -58,13 +60,11 @@ void check_header(const ManifestHeader& h, std::uint64_t size, const std::string
   }
 }
 
-bool possible(float value) { return std::isfinite(value) && value >= 0; }
-
 void check_counters(const SavedCounters& c, const Layout& layout, const std::string& where) {
   const bool fine = c.head / layout.block_count < (std::uint64_t{1} << 32) - 1 && c.era <= c.head &&
                     c.era % layout.block_count == 0 &&
-                    possible(std::bit_cast<float>(c.alpha_bits)) &&
-                    possible(std::bit_cast<float>(c.max_raw_bits));
+                    possible_priority(std::bit_cast<float>(c.alpha_bits)) &&
+                    possible_priority(std::bit_cast<float>(c.max_raw_bits));
   if (!fine) corrupt(where, "its counters make no sense");
 }
 
@@ -179,9 +179,28 @@ std::vector<std::byte> pack(const Manifest& manifest) {
   return bytes;
 }
 
+bool possible_rows(std::span<const std::uint64_t> words, std::uint64_t first,
+                   std::uint64_t capacity, std::uint32_t lap) {
+  std::uint64_t begin = kNoId;  // the id that the first of these slots has in the lap of a row
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == 0) continue;
+    const auto state = static_cast<RowState>(words[i] & 3);
+    if (state != RowState::kEmpty && state != RowState::kCommitted) return false;
+    if (row_id(words[i]) - i == begin) continue;
+    begin = row_id(words[i]) - i;
+    if (begin % capacity != first || begin / capacity + 1 > lap) return false;
+  }
+  return true;
+}
+
+bool possible_priority(float raw) { return std::isfinite(raw) && raw >= 0; }
+
 Manifest read_manifest(const std::string& directory) {
-  const std::string where = directory + "/" + kManifest;
-  const os::File file = os::File::open(where, os::Access::kRead);
+  return read_manifest(os::File::open(directory + "/" + kManifest, os::Access::kRead));
+}
+
+Manifest read_manifest(const os::File& file) {
+  const std::string& where = file.name();
   const std::uint64_t size = file.size();
   Manifest m;
   if (size < sizeof(m.header)) corrupt(where, "it has " + std::to_string(size) + " bytes");

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -136,6 +137,14 @@ std::vector<std::byte> pack(const Manifest& manifest);
 // Reads and checks everything that can be checked without the data files: whoever uses a manifest
 // may rely on its lengths and offsets. Throws kNotFound, kCorrupt, kIncompatible.
 Manifest read_manifest(const std::string& directory);
+Manifest read_manifest(const os::File& file);
+
+// Whether a block at this lap can have these row words from slot `first` on: ids that belong there,
+// and no row half written. Restore refuses others, and no checkpoint is made of them.
+bool possible_rows(std::span<const std::uint64_t> words, std::uint64_t first,
+                   std::uint64_t capacity, std::uint32_t lap);
+bool possible_priority(float raw);
+
 // The options the buffer was made with.
 BufferConfig config_of(const ManifestHeader& header);
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -167,26 +166,27 @@ class Restorer {
   // Looks at every row word, takes out what a clear() took out meanwhile, and counts the rest.
   Fill settle_rows(std::size_t b, std::size_t first, const BlockEntry& entry) const {
     const std::size_t capacity = rows_.capacity();
+    std::vector<std::uint64_t> words(entry.rows);
+    for (std::size_t i = 0; i < entry.rows; ++i) {
+      words[i] = rows_.word(first + i).load(std::memory_order_relaxed);
+    }
+    if (!possible_rows(words, first, capacity, entry.lap)) {
+      corrupt(path_, "a row word makes no sense");
+    }
     Fill fill{static_cast<std::uint16_t>(entry.lap), 0, 0};
     for (std::size_t i = 0; i < entry.rows; ++i) {
-      std::atomic<std::uint64_t>& word = rows_.word(first + i);
-      const std::uint64_t seen = word.load(std::memory_order_relaxed);
+      const std::uint64_t seen = words[i];
       if (seen == 0) continue;
       const std::uint64_t id = row_id(seen);
       const std::uint64_t lap = id / capacity + 1;
-      const bool committed = row_committed(seen);
-      const bool empty = (seen & 3) == static_cast<std::uint64_t>(RowState::kEmpty);
-      if (id % capacity != first + i || lap > entry.lap || !(committed || empty)) {
-        corrupt(path_, "a row word makes no sense");
-      }
       if (lap == entry.lap) fill.written = static_cast<std::uint32_t>(i + 1);
       if (priorities_) {
         segment_.priorities()[first + i].store(PriorityWord{0, Priorities::kGone}.pack(),
                                                std::memory_order_relaxed);
       }
-      if (!committed) continue;
+      if (!row_committed(seen)) continue;
       if ((lap - 1) * blocks_.block_count() + b < source_.manifest.header.counters.era) {
-        word.store(row_word(id, RowState::kEmpty), std::memory_order_relaxed);
+        rows_.word(first + i).store(row_word(id, RowState::kEmpty), std::memory_order_relaxed);
         continue;
       }
       ++fill.committed;
@@ -209,7 +209,7 @@ class Restorer {
                   {lap, row_committed(word) ? std::bit_cast<std::uint32_t>(raws[i]) : 0});
         continue;
       }
-      if (!(std::isfinite(raws[i]) && raws[i] >= 0)) corrupt(path_, "a priority makes no sense");
+      if (!possible_priority(raws[i])) corrupt(path_, "a priority makes no sense");
       if (!row_weighed(word)) continue;
       segment_.priorities()[first + i].store(PriorityWord{raws[i], lap}.pack(),
                                              std::memory_order_relaxed);

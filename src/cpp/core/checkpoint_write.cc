@@ -34,6 +34,10 @@ os::File lock_directory(const std::string& path) {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kNotFound) throw;
     }
+    if (os::leads_nowhere(lock)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  lock + " is a symbolic link to nothing; put an empty file in its place");
+    }
     try {
       os::File::create_hidden(path).link(lock);
     } catch (const Error& error) {
@@ -110,12 +114,15 @@ class DataFile {
 
   std::uint64_t number() const { return number_; }
   std::uint64_t offset() const { return flushed_ + used_; }
+  const os::File& file() const { return file_; }
 
-  void finish(const std::string& path) {
+  void finish() {
     flush();
     REPLAY_CRASH_POINT("checkpoint.data_written");
     file_.sync();
     REPLAY_CRASH_POINT("checkpoint.data_synced");
+  }
+  void link(const std::string& path) {
     file_.link(path);
     REPLAY_CRASH_POINT("checkpoint.data_linked");
   }
@@ -207,8 +214,7 @@ class Checkpointer {
         entry.priorities = data_.put(raws.data(), raws.size() * sizeof(float));
       }
     }
-    copier_.describe(b, entry);
-    count(b);
+    describe(b, entry);
     return true;
   }
 
@@ -230,11 +236,17 @@ class Checkpointer {
         entry.priorities = data_.put(raws.data(), raws.size() * sizeof(float));
       }
     }
-    copier_.describe(b, entry);
-    count(b);
+    describe(b, entry);
   }
 
-  void count(std::size_t b) {
+  void describe(std::size_t b, BlockEntry& entry) {
+    copier_.describe(b, entry);
+    const std::size_t first = b * ring_.blocks.block_rows();
+    const std::vector<float>& raws = copier_.raws();
+    if (!possible_rows(copier_.words(), first, ring_.rows.capacity(), entry.lap) ||
+        !std::all_of(raws.begin(), raws.end(), possible_priority)) {
+      refuse("the rows of block " + std::to_string(b) + " make no sense");
+    }
     rows_[b] = copier_.committed();
     result_.rows += copier_.committed();
   }
@@ -282,6 +294,7 @@ class Checkpointer {
       const std::uint64_t lap = m.blocks[b].lap;
       if (lap != 0) saved.head = std::max(saved.head, (lap - 1) * m.blocks.size() + b + 1);
     }
+    if (saved.head > ring_.blocks.head() + 1) refuse("a block is ahead of the head");
     saved.draws = c.draws.load(std::memory_order_relaxed);
     saved.rows_sampled = c.rows_sampled.load(std::memory_order_relaxed);
     saved.updates_applied = c.updates_applied.load(std::memory_order_relaxed);
@@ -315,14 +328,40 @@ class Checkpointer {
     }
   }
 
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(ErrorCode::kCorrupt,
+                "nothing was saved to " + path_ + ", which is as it was; what is in " +
+                    ring_.segment->location().text() + " could not be restored: " + why);
+  }
+
+  // Reads the new checkpoint back: all that restore looks at before it takes any rows. Those were
+  // looked at when they were copied.
+  void check(const os::File& manifest) const {
+    for (const FileEntry& entry : read_manifest(manifest).files) {
+      const std::uint64_t size =
+          entry.number == data_.number()
+              ? data_.file().size()
+              : os::File::open(data_path(path_, entry.number), os::Access::kRead).size();
+      if (size < entry.bytes) {
+        throw Error(ErrorCode::kCorrupt, data_path(path_, entry.number) + " is too short");
+      }
+    }
+  }
+
   // From the rename on the new checkpoint is the one.
   void publish(const Manifest& m) {
-    if (data_.offset() != 0) data_.finish(data_path(path_, data_.number()));
+    if (data_.offset() != 0) data_.finish();
     const std::vector<std::byte> bytes = pack(m);
     os::File file = os::File::create_hidden(path_);
     file.write_at(0, bytes.data(), bytes.size());
     REPLAY_CRASH_POINT("checkpoint.manifest_written");
     file.sync();
+    try {
+      check(file);
+    } catch (const Error& error) {
+      refuse(error.what());
+    }
+    if (data_.offset() != 0) data_.link(data_path(path_, data_.number()));
     const std::string next = path_ + "/" + kNewManifest;
     try {
       os::File::remove(next);  // of one that was killed

@@ -141,6 +141,12 @@ int remove_abandoned(const std::string& directory) {
   return n_removed;
 }
 
+bool leads_nowhere(const std::string& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode) &&
+         ::stat(path.c_str(), &status) != 0 && errno == ENOENT;
+}
+
 bool make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0) return true;
   const int error = errno;

@@ -37,6 +37,10 @@ int remove_abandoned(const std::string& directory);
 // parent is not there, and kInvalidArgument when something else has the path.
 bool make_directory(const std::string& path);
 
+// Whether the path is a symbolic link to something that is not there: it can be neither opened nor
+// made.
+bool leads_nowhere(const std::string& path);
+
 // Names of what is in a directory, sorted. Throws kNotFound.
 std::vector<std::string> list_directory(const std::string& path);
 

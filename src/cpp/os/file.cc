@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "os/byte_lock.h"
 #include "os/clock.h"
 #include "os/directory.h"
 #include "os/process.h"
@@ -24,6 +25,9 @@ namespace {
 // More than this in one call is cut short by Linux and refused by macOS.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 constexpr std::size_t kCopyBuffer = std::size_t{1} << 20;
+// The byte that who removes a path holds: before those of segments.
+constexpr std::uint64_t kRemoverAt = (std::uint64_t{1} << 61) - 2;
+constexpr std::uint64_t kRemoverPatienceNs = 10'000'000'000;
 
 std::string range_of(const std::string& name, std::uint64_t offset, std::uint64_t bytes) {
   return std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + name;
@@ -293,6 +297,22 @@ void File::lock_shared(std::chrono::nanoseconds timeout) const {
 
 void File::remove(const std::string& path) {
   if (::unlink(path.c_str()) != 0) throw system_error(errno, "Removing " + path + " failed");
+}
+
+bool File::remove_own_path() const {
+  const std::uint64_t start = monotonic_ns();
+  while (!byte_lock::try_lock(*this, kRemoverAt)) {
+    if (monotonic_ns() - start > kRemoverPatienceNs) {
+      throw Error(ErrorCode::kTimeout, "Another process has been removing " + name_ +
+                                           " for 10 seconds and has not finished.");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  struct stat status;
+  const bool own = ::stat(name_.c_str(), &status) == 0 && identity_of(status) == identity_;
+  if (own) remove(name_);
+  byte_lock::unlock(*this, kRemoverAt);
+  return own;
 }
 
 void File::rename_over(const std::string& from, const std::string& to) {

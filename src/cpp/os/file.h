@@ -121,6 +121,11 @@ class File {
 
   // Removes the path; the file lives on where it is open. Throws kNotFound when nothing is there.
   static void remove(const std::string& path);
+  // Removes the path of this file if it still leads to it; false when it leads elsewhere or
+  // nowhere. Processes that do this at once go one after the other, so that none removes a file
+  // that was given the path meanwhile. Throws kTimeout after 10 seconds of waiting. REQUIRES:
+  // opened by its path, for writing.
+  bool remove_own_path() const;
   // Puts `from` in the place of `to`, atomically and durably. The content of `from` must have been
   // synced before.
   static void rename_over(const std::string& from, const std::string& to);

@@ -189,6 +189,19 @@ void restore(Handle& handle, const std::string& path, const std::string& locatio
   use(handle, std::move(buffer), scheduled);
 }
 
+using IdentityTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+
+IdentityTuple identity(const Handle& handle) {
+  const SegmentIdentity own = opened(handle).ring().segment->identity();
+  return {own.file.device, own.file.inode, own.lineage};
+}
+
+bool remove_own(const std::string& location, const IdentityTuple& own) {
+  const Location where = Location::parse(location);
+  const MaybeRelease released(true);
+  return Segment::remove(where, {{std::get<0>(own), std::get<1>(own)}, std::get<2>(own)});
+}
+
 int descriptor(const Handle& handle) {
   const os::File* file = opened(handle).ring().segment->file();
   return file == nullptr ? -1 : file->fd();
@@ -204,6 +217,7 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
       .def("_restore", &restore)
       .def("_facts", &facts)
       .def("_descriptor", &descriptor)
+      .def("_identity", &identity)
       .def("_verify", &violations)
       .def("_writable", [](const Handle& h) { return opened(h).writable(); })
       .def("_flush", [](const Handle& h) {
@@ -224,6 +238,7 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
   m.def("remove", [](const std::string& location, bool only_stale) {
     return Segment::remove(Location::parse(location), only_stale);
   });
+  m.def("remove_own", &remove_own);
   m.def("list_shared_memory", &os::list_shared_memory);
 }
 

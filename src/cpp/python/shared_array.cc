@@ -147,6 +147,7 @@ nb::object as_numpy(const SharedArray& array) {
 
 SharedArray::SharedArray(os::File file, Column column, bool created)
     : file_(std::move(file)),
+      identity_(file_.identity()),
       mapping_(std::make_shared<os::Mapping>(
           os::Mapping::map(file_, sizeof(ArrayHeader) + column.bytes(), os::Access::kReadWrite))),
       column_(std::move(column)),
@@ -204,7 +205,8 @@ void SharedArray::close() {
 void SharedArray::unlink() {
   if (unlinked_ || generation_ != os::fork_generation()) return;
   try {
-    os::File::remove(path_);
+    const os::File file = os::File::open(path_, os::Access::kReadWrite);
+    if (file.identity() == identity_) file.remove_own_path();  // else another array has the name
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNotFound) throw;
   }
@@ -226,13 +228,12 @@ std::vector<std::string> remove_stale_shared_arrays() {
     const std::string path = os::shared_array_path(name);
     const os::File file = open_array_file(path);
     // Whoever opens it from now on waits for the lock, and then finds that it has no name.
-    if (!file || !file.try_lock_exclusive() || !file.linked()) continue;
+    if (!file || !file.try_lock_exclusive()) continue;
     try {
-      os::File::remove(path);
+      if (file.remove_own_path()) removed.push_back(name);
     } catch (const Error&) {
       continue;  // the directory does not let this user
     }
-    removed.push_back(name);
   }
   os::remove_abandoned(os::shared_memory_dir());
   return removed;

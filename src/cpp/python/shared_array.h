@@ -76,7 +76,8 @@ class SharedArray {
 
   // Closes the file and drops the mapping. Not an error when done before.
   void close();
-  // Removes the name; the memory lives on where it is mapped. Not an error when the name is gone.
+  // Removes the name; the memory lives on where it is mapped. Not an error when the name is gone,
+  // or has become that of another array, which keeps it.
   // Does nothing in a forked child: this handle is its parent's.
   void unlink();
 
@@ -86,6 +87,7 @@ class SharedArray {
   std::string name_;
   std::string path_;
   os::File file_;  // holds the lock
+  os::FileIdentity identity_;
   std::shared_ptr<os::Mapping> mapping_;
   Column column_;
   bool created_;

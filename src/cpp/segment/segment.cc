@@ -55,6 +55,11 @@ void initialise(std::byte* base, const Layout& layout, float alpha) {
   throw Error(ErrorCode::kCorrupt, where + " is not a whole segment: " + what);
 }
 
+void check_named(const Location& location) {
+  if (location.named()) return;
+  throw Error(ErrorCode::kInvalidArgument, location.text() + " has no name to remove");
+}
+
 // Copies the header and the columns once and checks them; everything else is computed from that.
 Layout read_layout(const os::File& file) {
   const std::string& where = file.name();
@@ -152,8 +157,8 @@ bool Segment::remove_stale(const Location& location) {
   try {
     return remove(location, true);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNotFound) return true;  // somebody else removed it
-    throw;
+    if (error.code() != ErrorCode::kNotFound) throw;
+    return !os::leads_nowhere(location.path());  // somebody else removed it
   }
 }
 
@@ -191,18 +196,30 @@ std::unique_ptr<Segment> Segment::adopt(os::File file, const Location& location,
 }
 
 bool Segment::remove(const Location& location, bool only_stale) {
-  if (!location.named()) {
-    throw Error(ErrorCode::kInvalidArgument, location.text() + " has no name to remove");
-  }
-  if (only_stale) {
-    const os::File file = os::File::open(location.path(), os::Access::kReadWrite);
-    if (!file.try_lock_exclusive()) return false;
-    if (!file.linked()) return true;  // removed by somebody else meanwhile
+  check_named(location);
+  if (!only_stale) {
     os::File::remove(location.path());
     return true;
   }
-  os::File::remove(location.path());
+  const os::File file = os::File::open(location.path(), os::Access::kReadWrite);
+  if (!file.try_lock_exclusive()) return false;
+  file.remove_own_path();  // unless somebody else has done so meanwhile
   return true;
+}
+
+bool Segment::remove(const Location& location, const SegmentIdentity& only) {
+  check_named(location);
+  os::File file;
+  try {
+    file = os::File::open(location.path(), os::Access::kReadWrite);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) return false;
+    throw;
+  }
+  if (file.identity() != only.file || file.size() < sizeof(Header)) return false;
+  std::uint64_t lineage = 0;
+  file.read_at(offsetof(Header, counters) + offsetof(Counters, lineage), &lineage, sizeof(lineage));
+  return lineage == only.lineage && file.remove_own_path();
 }
 
 void Segment::share() const {

@@ -29,6 +29,12 @@ namespace replay_buffer {
 // From the system's source of random numbers.
 std::uint64_t random_number();
 
+// Tells a segment from every other, also from one that gets its name or its inode later.
+struct SegmentIdentity {
+  os::FileIdentity file;
+  std::uint64_t lineage = 0;  // see Counters; within a boot it stays
+};
+
 class Segment {
  public:
   // A new, empty segment. Private memory is reserved, and used as rows are written; shared memory
@@ -46,9 +52,12 @@ class Segment {
   // One whose file was handed over by another process.
   static std::unique_ptr<Segment> adopt(os::File file, const Location& location, os::Access access);
 
-  // Removes a named segment; it lives on where it is open. With `only_stale`, only when nobody has
-  // it open: returns false otherwise.
+  // Removes a named segment, whichever has the name; it lives on where it is open. With
+  // `only_stale`, only when nobody has it open: returns false otherwise.
   static bool remove(const Location& location, bool only_stale);
+  // Removes the name of a certain segment, open or closed. False when it has the name no more:
+  // nobody has it, or a newer segment, which keeps it.
+  static bool remove(const Location& location, const SegmentIdentity& only);
 
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -59,6 +68,10 @@ class Segment {
   bool writable() const { return mapping_.writable(); }
   // Null for private memory.
   const os::File* file() const { return file_ ? &file_ : nullptr; }
+
+  SegmentIdentity identity() const {
+    return {file_.identity(), counters().lineage.load(std::memory_order_relaxed)};
+  }
 
   // For the child of a fork: an open file description, and so locks, of its own.
   void reopen();
