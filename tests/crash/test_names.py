@@ -1,4 +1,4 @@
-"""A name is compared with what is held before it is removed; names that lead nowhere are refused."""
+"""A name is compared with what is held before it is removed; one that leads nowhere is refused."""
 
 from __future__ import annotations
 
