@@ -21,7 +21,7 @@ enum class ErrorCode : std::uint16_t {
   kAlreadyExists = 8,      // a segment is already at that location
   kCorrupt = 9,            // a segment or file fails its own checks
   kIncompatible = 10,      // made by another format version
-  kOutOfSpace = 11,        // memory or disk for a segment is not available
+  kOutOfSpace = 11,        // memory, disk or row ids are used up
   kPermissionDenied = 12,  // the operating system refused access
   kTimeout = 13,           // a wait reached its deadline
   kBusy = 14,              // every block (or process slot) is held by a live process

@@ -11,7 +11,7 @@ ReplayBufferError
 ├── AlreadyExists       a segment is already at that location               (also a FileExistsError)
 ├── Corrupt             a segment or file fails its own checks
 ├── Incompatible        made by another format version
-├── OutOfSpace          memory or disk for a segment is not available       (also a MemoryError)
+├── OutOfSpace          memory, disk or row ids are used up                 (also a MemoryError)
 ├── PermissionDenied    the operating system refused access                 (also a PermissionError)
 ├── Timeout             a wait reached its deadline                         (also a TimeoutError)
 ├── Busy                every block or process slot is held by a live process

@@ -106,11 +106,10 @@ TEST(Blocks, OneBlockCanBeClaimedAgainAndAgain) {
 // Ids and laps are finite; the end is an error, not a loop.
 TEST(Blocks, ThrowsWhenTheLapsAreUsedUp) {
   const TestBlocks t(4, 2);
-  constexpr std::uint64_t kLastLap = (std::uint64_t{1} << 32) - 2;
-  t.segment->counters().head.store((kLastLap - 1) * 2);
+  t.segment->counters().head.store(std::uint64_t{kLastLap - 1} * 2);
   EXPECT_EQ(t.blocks.claim(kMe).lap, kLastLap);
   EXPECT_EQ(t.blocks.claim(kMe).lap, kLastLap);
-  EXPECT_EQ(code_of([&] { t.blocks.claim(kMe); }), ErrorCode::kBusy);
+  EXPECT_EQ(code_of([&] { t.blocks.claim(kMe); }), ErrorCode::kOutOfSpace);
 }
 
 TEST(Blocks, AClaimHelpsAHeadThatItsOwnerHasNotMovedYet) {

@@ -12,7 +12,6 @@
 namespace replay_buffer {
 namespace {
 
-constexpr std::uint64_t kMostLaps = (std::uint64_t{1} << 32) - 2;
 // Milliseconds for which a claim waits for those who mend the last free blocks: one may be stopped.
 constexpr unsigned kMostWaits = 1000;
 
@@ -29,6 +28,7 @@ Blocks::Blocks(const Segment& segment)
       count_(segment.layout().block_count),
       block_rows_(segment.layout().settings.block_rows),
       capacity_(segment.layout().settings.capacity),
+      end_(last_lap(capacity_) * count_),
       queue_(segment.layout().settings.strategy ==
              static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {}
 
@@ -39,9 +39,11 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   for (;;) {
     std::uint64_t head = counters_.head.load(std::memory_order_acquire);
     const std::size_t b = head % count_;
-    if (head / count_ >= kMostLaps) {
-      throw Error(ErrorCode::kBusy,
-                  "the row ids of this buffer are used up: 2^32 laps were written");
+    if (head >= end_) {
+      throw Error(ErrorCode::kOutOfSpace,
+                  "the row ids of this buffer are used up after " +
+                      std::to_string(last_lap(capacity_)) +
+                      " laps; its rows can still be read: copy them to a new buffer to go on");
     }
     const std::uint32_t lap = lap_of(head);
     std::uint64_t word = blocks_[b].word.load(std::memory_order_acquire);
@@ -219,7 +221,7 @@ std::size_t Blocks::live_rows() const {
 }
 
 std::size_t Blocks::used_slots() const {
-  const std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+  const std::uint64_t head = this->head();
   const std::uint64_t era = counters_.era.load(std::memory_order_relaxed);
   const std::uint64_t claimed = head - era;
   if (claimed > count_) return capacity_;
@@ -232,7 +234,7 @@ std::size_t Blocks::used_slots() const {
 std::uint64_t Blocks::begin_era() const {
   std::uint64_t head = counters_.head.load(std::memory_order_acquire);
   for (;;) {
-    const std::uint64_t era = (head + count_ - 1) / count_ * count_;
+    const std::uint64_t era = (std::min(head, end_) + count_ - 1) / count_ * count_;
     if (counters_.head.compare_exchange_weak(head, era, std::memory_order_acq_rel)) {
       REPLAY_CRASH_POINT("clear.head");
       // An era that another began meanwhile is later, and stays.

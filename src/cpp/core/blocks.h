@@ -49,8 +49,8 @@ class Blocks {
  public:
   explicit Blocks(const Segment& segment);
 
-  // Claims the next block for `me`. Throws kBusy when every block is held by a live writer.
-  // Without a reaper every owner counts as alive.
+  // Claims the next block for `me`. Throws kBusy when every block is held by a live writer, and
+  // kOutOfSpace after the last lap. Without a reaper every owner counts as alive.
   Claim claim(Identity me, const Reaper* reaper = nullptr) const;
 
   // The block claimed at `sequence` once more, when it has room left, is one of the newest, and
@@ -124,6 +124,12 @@ class Blocks {
     return static_cast<std::uint32_t>(sequence / count_ + 1);
   }
 
+  // The lap of the row with this id; 0 for an id that no row can have.
+  std::uint32_t lap_of_id(std::uint64_t id) const {
+    const std::uint64_t lap = id / capacity_ + 1;
+    return lap <= last_lap(capacity_) ? static_cast<std::uint32_t>(lap) : 0;
+  }
+
   // Whether somebody writes in the block, or did when he died.
   bool open(std::size_t block) const {
     return BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).state !=
@@ -136,7 +142,11 @@ class Blocks {
     const std::size_t first = block * block_rows_;
     return capacity_ - first < block_rows_ ? capacity_ - first : block_rows_;
   }
-  std::uint64_t head() const { return counters_.head.load(std::memory_order_acquire); }
+  // The next claim: not beyond the last lap, whatever a damaged segment says.
+  std::uint64_t head() const {
+    const std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+    return head < end_ ? head : end_;
+  }
   std::uint64_t era() const { return counters_.era.load(std::memory_order_acquire); }
   // The same in one order with seal().
   std::uint64_t era_after_seal() const { return counters_.era.load(std::memory_order_seq_cst); }
@@ -167,7 +177,8 @@ class Blocks {
   std::size_t count_;
   std::size_t block_rows_;
   std::size_t capacity_;
-  bool queue_;  // what was given out of a block is counted where leave() would write
+  std::uint64_t end_;  // the head after the last lap
+  bool queue_;         // what was given out of a block is counted where leave() would write
 };
 
 }  // namespace replay_buffer

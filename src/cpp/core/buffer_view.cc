@@ -228,8 +228,7 @@ std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
 std::vector<Pick> Buffer::weighed_starts(const View& view, std::size_t time) {
   std::vector<Pick> picks;
   for (const Place& row : starts(view, time)) {
-    const auto lap = static_cast<std::uint32_t>(row.id() / ring_.rows.capacity() + 1);
-    picks.push_back({row.slot, lap, 0});
+    picks.push_back({row.slot, ring_.blocks.lap_of_id(row.id()), 0});
   }
   sampler_->weigh(picks);
   const bool equal =
@@ -247,10 +246,10 @@ std::size_t Buffer::make(const View& view, std::span<const std::int64_t> ids,
     Window window;
     for (std::size_t i = from; i < end; ++i) {
       const auto id = static_cast<std::uint64_t>(ids[i]);
-      const std::uint64_t lap = id / ring_.rows.capacity() + 1;
+      const std::uint32_t lap = ring_.blocks.lap_of_id(id);
       bool made = false;
-      if (ids[i] >= 0 && lap < Pick::kByMass) {
-        const Pick pick{id % ring_.rows.capacity(), static_cast<std::uint32_t>(lap), 1};
+      if (ids[i] >= 0 && lap != 0) {
+        const Pick pick{id % ring_.rows.capacity(), lap, 1};
         // A row further on may have been overwritten on the way: then the item is another.
         for (int tries = 0; tries < 16 && !made; ++tries) {
           made = try_make(view, pick, batch, i, salt, window);

@@ -61,7 +61,8 @@ void check_header(const ManifestHeader& h, std::uint64_t size, const std::string
 }
 
 void check_counters(const SavedCounters& c, const Layout& layout, const std::string& where) {
-  const bool fine = c.head / layout.block_count < (std::uint64_t{1} << 32) - 1 && c.era <= c.head &&
+  const std::uint64_t last = last_lap(layout.settings.capacity);
+  const bool fine = c.head <= last * layout.block_count && c.era <= c.head &&
                     c.era % layout.block_count == 0 &&
                     possible_priority(std::bit_cast<float>(c.alpha_bits)) &&
                     possible_priority(std::bit_cast<float>(c.max_raw_bits));

@@ -25,8 +25,9 @@ struct UpdateResult {
 
 class Priorities {
  public:
-  // The lap of a slot whose row is gone.
+  // Stands for the lap where the row of a slot is gone.
   static constexpr std::uint32_t kGone = ~std::uint32_t{0};
+  static_assert(kGone > kLastLap);
 
   // REQUIRES: segment.layout().has_priorities().
   explicit Priorities(const Segment& segment);

@@ -9,9 +9,8 @@ namespace {
 std::uint32_t committed_lap(const Ring& ring, std::size_t slot) {
   const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
   if (!ring.blocks.live(word)) return 0;
-  const std::uint64_t before = row_id(word) / ring.rows.capacity();
-  if (before * ring.rows.capacity() + slot != row_id(word)) return 0;
-  return before < 0xffffffff ? static_cast<std::uint32_t>(before + 1) : 0;
+  if (row_id(word) % ring.rows.capacity() != slot) return 0;
+  return ring.blocks.lap_of_id(row_id(word));
 }
 
 // Rows that blocks claimed since `head - count` hold of that claim's lap: block after block back

@@ -12,8 +12,6 @@
 namespace replay_buffer {
 namespace {
 
-constexpr std::uint64_t kMostLaps = (std::uint64_t{1} << 32) - 2;  // as in blocks.cc
-
 bool row_writing(std::uint64_t word) {
   return (word & 3) == static_cast<std::uint64_t>(RowState::kWriting);
 }
@@ -170,8 +168,8 @@ std::uint32_t Recovery::keep_sound_rows(std::size_t block) const {
     const std::uint64_t word = rows.word(slot).load(std::memory_order_relaxed);
     if (word == 0) continue;
     const std::uint64_t id = row_id(word);
-    const std::uint64_t lap = id / rows.capacity() + 1;
-    const bool possible = id % rows.capacity() == slot && lap < kMostLaps;
+    const std::uint32_t lap = ring_.blocks.lap_of_id(id);
+    const bool possible = id % rows.capacity() == slot && lap != 0;
     bool whole = possible && row_committed(word) && rows.sound(slot, word);
     if (whole && rows.has_arenas()) {
       // A row that was taken out for its bytes may have come back with all of them. Writers rely on
@@ -181,7 +179,7 @@ std::uint32_t Recovery::keep_sound_rows(std::size_t block) const {
       if (whole) end = last;
     }
     if (whole) {
-      newest = std::max(newest, static_cast<std::uint32_t>(lap));
+      newest = std::max(newest, lap);
     } else {
       rows.word(slot).store(possible ? row_word(id, RowState::kEmpty) : 0,
                             std::memory_order_relaxed);
@@ -196,7 +194,7 @@ void Recovery::settle_counters(std::uint64_t least_head) const {
   Counters& counters = ring_.counters();
   const std::uint64_t count = ring_.blocks.block_count();
   const std::uint64_t head = ring_.blocks.head();
-  if (head < least_head || head / count >= kMostLaps || (head - least_head) / count > kAges) {
+  if (head < least_head || (head - least_head) / count > kAges) {
     counters.head.store(least_head, std::memory_order_relaxed);
   }
   const std::uint64_t era = ring_.blocks.era();

@@ -19,7 +19,8 @@ namespace replay_buffer {
 // A chosen row.
 struct Pick {
   static constexpr std::uint32_t kAny = 0;
-  static constexpr std::uint32_t kByMass = ~std::uint32_t{0} - 1;
+  static constexpr std::uint32_t kByMass = kLastLap + 1;
+  static_assert(kByMass < Priorities::kGone);
 
   std::uint64_t slot;
   std::uint32_t lap;  // of the row; or kAny; or kByMass: any whose leaf is still `mass`

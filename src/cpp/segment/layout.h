@@ -120,6 +120,14 @@ struct BlockWord {
   }
 };
 
+// The last lap that a claim may give. Larger numbers are marks, which no lap is mistaken for.
+inline constexpr std::uint32_t kLastLap = ~std::uint32_t{0} - 255;
+// The same of a ring: all ids fit into the 56 bits of a row word.
+constexpr std::uint32_t last_lap(std::uint64_t capacity) {
+  const std::uint64_t fitting = (std::uint64_t{1} << 56) / capacity;
+  return fitting < kLastLap ? static_cast<std::uint32_t>(fitting) : kLastLap;
+}
+
 // A block's laps are counted from 1, so that a zeroed block is "sealed at lap 0, nothing in it".
 // Rows of two laps lie in a block while its owner overwrites it: `laps` says of both which blocks
 // their writer filled before and after it, as distances in claims (sequence numbers); 0 is none.
