@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import Hindsight, ReadOnly, ReplayBuffer
+from replay_buffer import BufferConfig, Hindsight, NStep, ReadOnly, ReplayBuffer
 from views.compare import VIEWS, check, check_view
 from views.goals import GoalWorld, distance
 from views.world import World, flat
@@ -93,3 +93,19 @@ def test_a_file_that_may_not_be_written_has_all_views(tmp_path: Path) -> None:
         for parts in VIEWS:
             check_view(world, parts)
     assert (bytes_of(tmp_path / "a.rb") == before).all()
+
+
+def test_a_queue_gives_nothing_out_to_a_read_only_handle(tmp_path: Path) -> None:
+    """What it gives out is counted in the segment, also when a view makes the batch."""
+    config = BufferConfig(8, strategy="fifo")
+    location = f"file:{tmp_path / 'a.rb'}"
+    dtypes = {"obs_dtype": "float32", "action_dtype": "int64"}
+    with ReplayBuffer.create(location, config, (1,), action_dim=2, **dtypes) as buffer:
+        for i in range(6):
+            buffer.add([i], 0, 1.0, [i + 1], False)
+        with ReplayBuffer.open(location, readonly=True) as reader:
+            with pytest.raises(ReadOnly):
+                reader.sample(1)
+            with pytest.raises(ReadOnly):
+                reader.view(NStep(2)).sample(1)
+        assert buffer.view(NStep(2)).sample(6)["obs"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
