@@ -48,6 +48,15 @@ def full_buffer(rows: Workload, strategy: Strategy = "uniform") -> ReplayBuffer:
     return fill(empty_buffer(rows, strategy), rows)
 
 
+def full_trajectory(rows: Workload) -> ReplayBuffer:
+    """A full buffer of one environment: each row's next_obs is the next one's obs."""
+    buffer = empty_buffer(rows)
+    buffer.add(*one_row(rows))
+    for chunk in rows.chunks(size=min(2**20, max(64, 2**24 // rows.row_bytes))):
+        buffer.add_batch(*(chunk | {"next_obs": np.roll(chunk["obs"], -1, axis=0)}).values())
+    return buffer
+
+
 def one_row(rows: Workload) -> tuple[Any, ...]:
     """The arguments of a positional `add`."""
     obs, action, reward, next_obs, done = (column[0] for column in rows.rows(1).values())

@@ -1,6 +1,7 @@
 """Views of steps against targets and floors of the same run: n steps, frame stacks, sequences.
 
-Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84
+n steps of transitions compare each row with the next; cells "of one stream" are told that they need
+not. Vectors: observations of 8 float32 in one million rows, of one stream and of 64. Frames: 84x84
 uint8, twenty thousand rows. Sequences are 40 steps of burn-in and 80 more, of frames or of 64
 float32. Their floors copy as many bytes with one thread: `memcpy` between the same two arrays,
 which caches may hold; `runs` out of random places of an array as large as the buffer, one run of
@@ -29,7 +30,7 @@ from benchmarks.micro._measure import (
     write,
 )
 from benchmarks.micro._plot import draw
-from benchmarks.micro._rows import full_buffer, workload
+from benchmarks.micro._rows import full_buffer, full_trajectory, workload
 from benchmarks.micro._steps import Steps, bytes_of
 from benchmarks.micro._targets import Target, show, verdicts
 
@@ -76,6 +77,18 @@ def step_cells(rows: int) -> Iterator[tuple[str, Cell]]:
         yield from drawn(f"1 step: sample 256, {streams} streams", buffer, 256)
         view = buffer.view(NStep(3, gamma=0.99))
         yield from drawn(f"3 steps: sample 256, {streams} streams", view, 256)
+
+
+def transition_cells(rows: int, frames: int) -> Iterator[tuple[str, Cell]]:
+    """Three steps of stored transitions, of vectors and of frames."""
+    for what, shape, dtype, n, count in (
+        ("", (8,), "float32", 256, rows),
+        (" of frames", (84, 84), "uint8", 32, frames),
+    ):
+        buffer = full_trajectory(workload(shape, dtype, count))
+        for said, one_stream in (("", False), (" of one stream", True)):
+            view = buffer.view(NStep(3, gamma=0.99, one_stream=one_stream))
+            yield f"3 transitions{what}{said}: sample {n}", Cell(Call(view.sample, (n,)))
 
 
 def frame_step_cells(rows: int) -> Iterator[tuple[str, Cell]]:
@@ -182,6 +195,7 @@ def main() -> None:
     times = in_turns(dict(step_cells(rows)), gathers, pace)
     for gather in gathers:
         gather.close()
+    times |= in_turns(dict(transition_cells(rows, frames)), (), pace)
     times |= in_turns(dict(frame_step_cells(frames)), (), pace)
     times |= in_turns(dict(frame_cells(frames)), (), pace)
     vectors = Steps((64,), "float32", rows // 4).full()

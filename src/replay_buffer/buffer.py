@@ -229,7 +229,7 @@ class ReplayBuffer(_core.Buffer):
         """Batches made of steps: `buffer.view(FrameStack(4), NStep(3, gamma=0.99)).sample(256)`.
 
         Without parts it is what `sample` gives of steps: transitions of one step. Of rows that are
-        transitions, added in their order through one handle, NStep can be made and nothing else.
+        transitions, NStep can be made and nothing else.
         """
         self._check_open()
         return reading.view_of(self, parts)

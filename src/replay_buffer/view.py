@@ -80,6 +80,8 @@ class View(_core.View):
             raise InvalidArgument(
                 "of transitions a view can make NStep; everything else needs storage='steps'"
             )
+        if buffer.config.storage == "steps" and self._n_step and self._n_step.one_stream:
+            raise InvalidArgument("one_stream is for transitions: steps know their streams")
         if buffer.schema is not None:
             self._prepare()
 
@@ -205,7 +207,14 @@ class View(_core.View):
             "reward": _position(paths, "reward") if self._n_step else -1,
             "terminated": _position(paths, terminated),
             "truncated": _position(paths, "truncated"),
+            "follows": self._follows(schema),
         }
+
+    def _follows(self, schema: Schema) -> list[tuple[int, int]]:
+        """Pairs of columns, obs and next_obs, that show which transition goes on in the next."""
+        n_step = self._n_step
+        steps = self._buffer.config.storage == "steps"
+        return [] if steps or n_step is None else follows(schema, n_step)
 
     def _outputs(self, schema: Schema, steps: bool) -> Iterator[Output]:
         if self._n_step is not None:
@@ -344,6 +353,35 @@ def check_reward(schema: Schema) -> None:
         raise InvalidArgument(
             f"NStep needs a reward of float32 or float64, of one length, not {reward}"
         )
+
+
+def follows(schema: Schema, n_step: NStep) -> list[tuple[int, int]]:
+    """What n steps of transitions compare: each column of obs, and that of next_obs."""
+    if n_step.n == 1 or n_step.one_stream:
+        return []
+    columns = {path: (i, column) for i, (path, column) in enumerate(schema.columns)}
+    pairs: list[tuple[int, int]] = []
+    for path, (i, column) in columns.items():
+        if path.split("/")[0] != "obs":
+            continue
+        j, other = columns.get("next_" + path, (-1, None))
+        if other is None or not _stored_alike(column, other):
+            pairs = []
+            break
+        pairs.append((i, j))
+    if not pairs:
+        raise InvalidArgument(
+            f"{n_step}: which transition follows which is known by comparing next_obs with obs, "
+            f"and {schema} has no such pair. Store steps, with storage='steps'; or, if all that "
+            "a handle adds is of one environment, in order, say NStep(..., one_stream=True)"
+        )
+    return pairs
+
+
+def _stored_alike(one: Column, other: Column) -> bool:
+    """Whether equal values are stored as equal bytes."""
+    alike = one.shape == other.shape and one.dtype == other.dtype
+    return alike and one.compression == other.compression
 
 
 def _put(tree: dict[str, Any], path: str, column: Any) -> None:

@@ -27,14 +27,22 @@ class NStep:
     `reward` is the discounted sum over the true k <= n steps, `discount` is gamma^k, and 0 where
     the episode terminated, so that the target is reward + discount * V(next_obs). A transition is
     shorter than n where its episode ends, or where nothing more is written yet.
+
+    Where rows are transitions, one goes on in the next that its handle added if its next_obs is
+    the obs there, and not its own obs; elsewhere the n steps end.
+
+    one_stream  nothing is compared: all that a handle adds are transitions of one environment, in
+                their order, and all ends of its episodes are flagged
     """
 
     n: int
     gamma: float = 0.99
+    one_stream: bool = False
 
     def __post_init__(self) -> None:
         _whole(self, "n", 1)
         _number(self, "gamma", 0, 1)
+        _truth(self, "one_stream")
 
 
 @dataclass(frozen=True)
@@ -90,8 +98,7 @@ class Sequence:
         _whole(self, "period", 1)
         _number(self, "eta", 0, 1)
         for name in ("pad", "cross_episodes", "next_obs"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidArgument(f"{name} must be True or False, not {getattr(self, name)!r}")
+            _truth(self, name)
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,12 @@ def _whole(part: Any, name: str, least: int) -> None:
     if isinstance(value, bool) or not least <= number <= 2**20:
         raise InvalidArgument(f"{name} must be between {least} and 2^20, not {value!r}")
     object.__setattr__(part, name, number)
+
+
+def _truth(part: Any, name: str) -> None:
+    value = getattr(part, name)
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be True or False, not {value!r}")
 
 
 def _number(part: Any, name: str, least: float, most: float) -> None:

@@ -152,33 +152,31 @@ TEST_P(SmallRings, StepsOfARingThatIsOverwritten) {
   });
 }
 
-// The newest rows of a small ring are those that are just being written: a row that is committed
-// between two looks at it must not leave what was there before in a sum.
-TEST(ViewThreads, ReturnsAtTheCursor) {
+// One thread adds rows of three numbers and a flag that says no; two draw transitions of a view,
+// and check(start, reward, count) each.
+template <class NumbersOf, class Check>
+void draw_at_the_cursor(const ViewSpec& spec, const NumbersOf& numbers_of, const Check& check) {
   constexpr std::size_t kBatch = 64;
-  constexpr std::uint32_t kSteps = 3;
-  const Schema schema = {
-      {"id", DType::kUInt64, {}}, {"reward", DType::kFloat64, {}}, {"done", DType::kBool, {}}};
+  const Schema schema = {{"id", DType::kUInt64, {}},
+                         {"reward", DType::kFloat64, {}},
+                         {"done", DType::kBool, {}},
+                         {"obs", DType::kUInt64, {}},
+                         {"next_obs", DType::kUInt64, {}}};
   BufferConfig config;
   config.capacity = 24;
   config.block_rows = 8;
   Buffer buffer(Segment::create({}, config, schema));
-  ViewSpec spec;
-  spec.steps = kSteps;
-  spec.reward = 1;
-  spec.terminated = 2;
   const View view(buffer.ring(), spec);
-  const auto reward_of = [](std::uint64_t id) { return static_cast<double>(id * 37 % 101); };
   Countdown writing(1);
   crowd(3, [&](std::size_t me) {
     if (me == 0) {
       const Part part(writing);
       const std::uint8_t done = 0;
-      for (std::uint64_t id = 0; id < rounds(2'000'000); ++id) {
-        const double reward = reward_of(id);
-        const std::byte* columns[] = {reinterpret_cast<const std::byte*>(&id),
-                                      reinterpret_cast<const std::byte*>(&reward),
-                                      reinterpret_cast<const std::byte*>(&done)};
+      for (std::uint64_t id = 0; id < rounds(5'000'000); ++id) {
+        const auto [reward, obs, next_obs] = numbers_of(id);
+        const auto bytes = [](const auto& v) { return reinterpret_cast<const std::byte*>(&v); };
+        const std::byte* columns[] = {bytes(id), bytes(reward), bytes(done), bytes(obs),
+                                      bytes(next_obs)};
         buffer.add(1, columns, nullptr, nullptr);
       }
       return;
@@ -202,12 +200,64 @@ TEST(ViewThreads, ReturnsAtTheCursor) {
         continue;
       }
       for (std::size_t i = 0; i < kBatch; ++i) {
-        double sum = 0;
-        for (std::int32_t k = 0; k < count[i]; ++k) sum += reward_of(id[i] + k);
-        ASSERT_EQ(reward[i], sum) << "of " << count[i] << " steps from " << id[i];
+        check(id[i], reward[i], static_cast<std::uint64_t>(count[i]));
       }
     }
   });
+}
+
+struct Numbers {
+  double reward;
+  std::uint64_t obs;
+  std::uint64_t next_obs;
+};
+
+ViewSpec three_steps() {
+  ViewSpec spec;
+  spec.steps = 3;
+  spec.reward = 1;
+  spec.terminated = 2;
+  return spec;
+}
+
+// The newest rows of a small ring are those that are just being written: a row that is committed
+// between two looks at it must not leave what was there before in a sum.
+TEST(ViewThreads, ReturnsAtTheCursor) {
+  const auto numbers = [](std::uint64_t id) {
+    return Numbers{static_cast<double>(id * 37 % 101), 0, 0};
+  };
+  draw_at_the_cursor(three_steps(), numbers, [&](std::uint64_t id, double reward, auto count) {
+    double sum = 0;
+    for (std::uint64_t k = 0; k < count; ++k) sum += numbers(id + k).reward;
+    ASSERT_EQ(reward, sum) << "of " << count << " steps from " << id;
+  });
+}
+
+// Nor may it be taken for the one that follows because what was there before would have followed.
+TEST(ViewThreads, TransitionsAtTheCursorGoOnWhereTheyFollow) {
+  const auto numbers = [](std::uint64_t id) {
+    // Two laps on is what there was one lap before.
+    const auto obs = [](std::uint64_t at) { return at % 2 + 2 * (at / 24 % 3); };
+    const std::uint64_t next = id % 3 == 0 ? obs(id + 1 + 48) : obs(id + 1);
+    return Numbers{static_cast<double>(id * 37 % 101), obs(id), next};
+  };
+  const auto follows = [&](std::uint64_t id) {
+    const Numbers from = numbers(id);
+    return from.next_obs == numbers(id + 1).obs && from.next_obs != from.obs;
+  };
+  ViewSpec spec = three_steps();
+  spec.follows = {{3, 4}};
+  std::atomic<std::uint64_t> long_ones = 0;
+  draw_at_the_cursor(spec, numbers, [&](std::uint64_t id, double reward, auto count) {
+    double sum = 0;
+    for (std::uint64_t k = 0; k < count; ++k) {
+      sum += numbers(id + k).reward;
+      ASSERT_TRUE(k + 1 == count || follows(id + k)) << k << " of " << count << " from " << id;
+    }
+    ASSERT_EQ(reward, sum);
+    if (count == 3) long_ones.fetch_add(1, std::memory_order_relaxed);
+  });
+  EXPECT_GT(long_ones.load(), 0U);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ MEMBERS: dict[type, str] = {
     """,
     StepWriter: "append autoreset close closed end streams",
     View: "buffer get sample starts update_priorities",
-    NStep: "gamma n",
+    NStep: "gamma n one_stream",
     FrameStack: "columns n",
     Sequence: "burn_in cross_episodes eta length next_obs pad period",
     Trajectory: "length",
@@ -105,7 +105,7 @@ SIGNATURES: dict[Any, str] = {
     View.get: "(self, ids)",
     View.starts: "(self)",
     View.update_priorities: "(self, indices, td_errors, mask=None)",
-    NStep: "(n, gamma=0.99)",
+    NStep: "(n, gamma=0.99, one_stream=False)",
     FrameStack: "(n, columns=None)",
     Sequence: "(length, burn_in=0, period=1, pad=True, cross_episodes=False, next_obs=False, "
     "eta=0.9)",

@@ -38,6 +38,7 @@ from views.world import FLAGS, World
         lambda: NStep(3, 1.5),
         lambda: NStep(3, float("nan")),
         lambda: NStep(3, "0.5"),  # type: ignore[arg-type]
+        lambda: NStep(3, one_stream=1),  # type: ignore[arg-type]
         lambda: FrameStack(0),
         lambda: FrameStack(2, 3),  # type: ignore[arg-type]
         lambda: FrameStack(2, (3,)),  # type: ignore[arg-type]

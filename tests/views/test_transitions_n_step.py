@@ -1,7 +1,9 @@
-"""NStep on a buffer that stores transitions: what one handle added is one stream."""
+"""NStep on a buffer that stores transitions: a row goes on in the next that its handle added where
+next_obs shows it, or wherever the caller says that all of them are one stream."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from dataclasses import dataclass, field
@@ -34,25 +36,30 @@ SCHEMAS = {
 
 @dataclass
 class Adder:
-    """One handle and all it added, in order."""
+    """One handle and all it added, in order: an environment that may stand still, and whose
+    episodes may end without a flag."""
 
     buffer: ReplayBuffer
     flags: str
     seed: int = 0
+    at: int = 0
     rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
     def row(self) -> dict[str, Any]:
-        number = 1000 * self.seed + len(self.rows)
+        number = len(self.rows)
         end = self.random.choice(["", "", "", "terminated", "truncated"])
+        before, after = self.at, self.at + self.random.choice([0, 1, 1, 1, 1])
         row: dict[str, Any] = {
-            "obs": [number, -number],
+            "obs": [before, -self.seed],
             "action": number % 5,
             "reward": self.random.uniform(-1, 1),
-            "next_obs": [number + 1, self.random.randrange(100)],
+            "next_obs": [after, -self.seed],
         }
+        begins = end != "" or self.random.random() < 0.1
+        self.at = 100 * number if begins else after
         if self.flags == "done":
             return {**row, "done": end == "terminated"}
         return {**row, "terminated": end == "terminated", "truncated": end == "truncated"}
@@ -69,7 +76,7 @@ class Adder:
         ids = self.buffer.add_batch(**{k: np.asarray([r[k] for r in rows]) for k in rows[0]})
         self.rows[-n:] = zip(ids.tolist(), rows, strict=True)
 
-    def items(self, n: int, ids: set[int]) -> dict[int, dict[str, Any]]:
+    def items(self, n: int, ids: set[int], one_stream: bool) -> dict[int, dict[str, Any]]:
         """What NStep(n) must make of each stored row."""
         made: dict[int, dict[str, Any]] = {}
         for at, (row_id, first) in enumerate(self.rows):
@@ -79,6 +86,9 @@ class Adder:
             while k < n and not (last.get("done") or last.get("terminated")):
                 onward = self.rows[at + k] if at + k < len(self.rows) else (-1, {})
                 if last.get("truncated") or onward[0] not in ids:
+                    break
+                shown = last["obs"] != last["next_obs"] == onward[1]["obs"]
+                if not one_stream and not shown:
                     break
                 last, total, k = onward[1], total + GAMMA**k * onward[1]["reward"], k + 1
             ended = last.get("done") or last.get("terminated")
@@ -94,11 +104,11 @@ class Adder:
 
 def check(buffer: ReplayBuffer, adders: list[Adder]) -> None:
     ids = set(buffer.latest(buffer.capacity)["indices"].tolist())
-    for n in (1, 2, 4, 9):
+    for n, one_stream in itertools.product((1, 2, 4, 9, 70), (False, True)):
         items: dict[int, dict[str, Any]] = {}
         for adder in adders:
-            items.update(adder.items(n, ids))
-        view = buffer.view(NStep(n, GAMMA))
+            items.update(adder.items(n, ids, one_stream))
+        view = buffer.view(NStep(n, GAMMA, one_stream=one_stream))
         assert sorted(view.starts().tolist()) == sorted(items) == sorted(ids)
         check_batch(view.get(view.starts()), items)
         for size in (1, 32, 65, 300):

@@ -43,6 +43,17 @@ std::uint64_t Rows::check(std::size_t slot, std::uint64_t word) const {
   return sum;
 }
 
+bool Rows::equal_apart(std::size_t column, std::size_t slot, std::size_t other_column,
+                       std::size_t other) const {
+  if (!places_[column].in_arena) {
+    return equal_shared(cell(column, slot), cell(other_column, other), places_[column].bytes);
+  }
+  const Cell a = arena_cell(column, slot);
+  const Cell b = arena_cell(other_column, other);
+  return a.size == b.size &&
+         equal_shared(arena_of(slot) + a.offset, arena_of(other) + b.offset, a.bytes());
+}
+
 std::pair<std::uint32_t, std::uint32_t> Rows::extent(std::size_t slot) const {
   const Cell first = arena_cell(arena_columns_.front(), slot);
   const Cell last = arena_cell(arena_columns_.back(), slot);

@@ -19,63 +19,12 @@
 
 #include "core/packed.h"
 #include "core/pieces.h"
+#include "core/shared_bytes.h"
 #include "os/cpu.h"
 #include "os/crash_point.h"
 #include "segment/segment.h"
 
 namespace replay_buffer {
-
-// Copies bytes that another thread may be writing. What is torn is thrown away by the seqlock; the
-// sanitizer is told so by copying with relaxed atomics.
-inline void copy_shared(void* to, const void* from, std::size_t n) {
-#if defined(__SANITIZE_THREAD__)
-  auto* t = static_cast<std::uint8_t*>(to);
-  auto* f = static_cast<const std::uint8_t*>(from);
-  for (std::size_t i = 0; i < n; ++i) {
-    __atomic_store_n(t + i, __atomic_load_n(f + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-  }
-#else
-  // Small sizes without a call: two moves that may overlap.
-  auto* t = static_cast<std::byte*>(to);
-  const auto* f = static_cast<const std::byte*>(from);
-  if (n > 64) {
-    std::memcpy(t, f, n);
-  } else if (n >= 16) {
-    for (std::size_t at = 0; at + 16 < n; at += 16) std::memcpy(t + at, f + at, 16);
-    std::memcpy(t + n - 16, f + n - 16, 16);
-  } else if (n >= 8) {
-    std::memcpy(t, f, 8);
-    std::memcpy(t + n - 8, f + n - 8, 8);
-  } else if (n >= 4) {
-    std::memcpy(t, f, 4);
-    std::memcpy(t + n - 4, f + n - 4, 4);
-  } else {
-    for (std::size_t at = 0; at < n; ++at) t[at] = f[at];
-  }
-#endif
-}
-
-template <class T>
-T load_shared(const std::byte* from) {
-  T value;
-  copy_shared(&value, from, sizeof(T));
-  return value;
-}
-
-// A row word by its address.
-inline std::uint64_t word_at(const std::byte* at, std::memory_order order) {
-  return reinterpret_cast<const std::atomic<std::uint64_t>*>(at)->load(order);
-}
-
-// The same for bytes that become zero.
-inline void clear_shared(void* to, std::size_t n) {
-#if defined(__SANITIZE_THREAD__)
-  auto* t = static_cast<std::uint8_t*>(to);
-  for (std::size_t i = 0; i < n; ++i) __atomic_store_n(t + i, std::uint8_t{0}, __ATOMIC_RELAXED);
-#else
-  std::memset(to, 0, n);
-#endif
-}
 
 // What a row is in its stream: the flags of its word, and where its neighbours are.
 struct Mark {
@@ -165,6 +114,16 @@ class Rows {
     } else {
       copy_shared(to, cell(column, slot), places_[column].bytes);
     }
+  }
+
+  // Whether the values of two rows, by their records, are the same bytes in two columns of one
+  // type; of compressed values as they are packed.
+  bool equal(std::size_t column, const std::byte* record, std::size_t other_column,
+             const std::byte* other) const {
+    if (!in_record(column) || !in_record(other_column)) [[unlikely]]
+      return equal_apart(column, slot_of(record), other_column, slot_of(other));
+    return equal_shared(record + offset_in_record(column), other + offset_in_record(other_column),
+                        places_[column].bytes);
   }
 
   // The part [first, second) of its block's arena that a row has. REQUIRES: has_arenas().
@@ -441,6 +400,8 @@ class Rows {
   }
   void write_varied(std::size_t slot, const std::byte* const* columns, std::size_t at,
                     const ArenaRoom& room) const;
+  bool equal_apart(std::size_t column, std::size_t slot, std::size_t other_column,
+                   std::size_t other) const;
   void unpack_cell(std::size_t column, std::size_t slot, std::byte* to) const;
   void unpack_piece(std::size_t column, std::size_t slot, Pieces& pieces, std::size_t at) const;
   void gather_arena(const Lines& rows, std::size_t column, std::byte* to, std::size_t at,

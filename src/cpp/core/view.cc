@@ -87,6 +87,23 @@ View::View(const Ring& ring, const ViewSpec& spec)
       invalid("the column that says where an episode ends must be a scalar bool");
     }
   }
+  check_follows();
+}
+
+void View::check_follows() const {
+  const Schema& schema = ring_.layout().schema;
+  for (const auto& [obs, next_obs] : spec_.follows) {
+    const int columns = static_cast<int>(schema.size());
+    if (obs < 0 || next_obs < 0 || obs >= columns || next_obs >= columns) {
+      invalid("a view names a column that is not there");
+    }
+    const Column& one = schema[static_cast<std::size_t>(obs)];
+    const Column& other = schema[static_cast<std::size_t>(next_obs)];
+    if (one.dtype != other.dtype || one.shape != other.shape || one.codec != other.codec) {
+      invalid("columns '" + one.name + "' and '" + other.name +
+              "' cannot be compared: they are stored in different ways");
+    }
+  }
 }
 
 // Whether a step ended its episode, and whether for good.
@@ -158,6 +175,7 @@ bool View::find_transition(const Place& start, Window& window, Window::Item& ite
       if (end || item.count == spec_.steps) break;
     }
     if (!streams_.next(row, to) || to.has(row_flag::kFirst)) break;
+    if (!steps && !continues(ring_.rows.record(row.slot), ring_.rows.record(to.slot))) break;
     push(to, window);
     row = to;
     if (!steps) continue;

@@ -54,6 +54,14 @@ struct ViewSpec {
   int reward = -1;
   int terminated = -1;  // or `done`; where rows are transitions
   int truncated = -1;
+
+  // Where rows are transitions: columns whose values show which row goes on in the next one of its
+  // writer. With none of them every row does, unless it ended its episode.
+  struct Follows {
+    int obs;
+    int next_obs;
+  };
+  std::vector<Follows> follows;
 };
 
 // What one array of a batch holds. [t] is one cell for each step of the item, [n] for each of the
@@ -233,6 +241,20 @@ class View {
     const std::size_t offset = ring_.rows.offset_in_record(static_cast<std::size_t>(column));
     return load_shared<std::uint8_t>(record + offset) != 0;
   }
+  // Whether a transition went on in another one, which its writer wrote next: what it led to is
+  // what that one began with. Where nothing moved, the same observation is no proof.
+  bool continues(const std::byte* record, const std::byte* next) const {
+    if (spec_.follows.empty()) return true;
+    bool moved = false;
+    for (const ViewSpec::Follows& pair : spec_.follows) {
+      const auto obs = static_cast<std::size_t>(pair.obs);
+      const auto next_obs = static_cast<std::size_t>(pair.next_obs);
+      if (!ring_.rows.equal(next_obs, record, obs, next)) return false;
+      moved = moved || !ring_.rows.equal(next_obs, record, obs, record);
+    }
+    return moved;
+  }
+  void check_follows() const;
   bool find_rows(const Place& start, std::size_t time, Random random, Window& window,
                  Window::Item& item) const;
   bool find_transition(const Place& start, Window& window, Window::Item& item) const;
@@ -288,6 +310,7 @@ class View {
   void put(Run& run, std::size_t t, std::size_t i, const Place& row) const;
   Place place_of(const Run& run, std::size_t t, std::size_t i) const;
   void turn(Run& run, std::size_t t, std::size_t i) const;
+  std::uint64_t parted(const Run& run) const;
   void cross(Run& run, std::size_t t, std::uint64_t items) const;
   template <bool steps, bool start, class T>
   void look(Run& run, std::size_t reward) const;

@@ -134,6 +134,10 @@ __attribute__((noinline)) void View::turn(Run& run, std::size_t t, std::size_t i
     put(run, t, i, row);
     if (steps && (ends(before) || row.has(row_flag::kFinal))) return run.stop(t, i, t);
   }
+  if (!steps && t > 0 && !continues(run.levels[t - 1].records[i], run.levels[t].records[i])) {
+    run.copy_start(i, t);
+    return run.stop(t, i, t);
+  }
   if (!steps && ends(row)) return run.stop(t, i, t + 1);
   const std::uint64_t distance = streams_.link(row).ahead;
   std::uint64_t slot = row.slot + distance;
@@ -161,6 +165,18 @@ __attribute__((noinline)) void View::cross(Run& run, std::size_t t, std::uint64_
       turn(run, t, i);
     }
   });
+}
+
+// A bit for each item that goes on and whose row is not what came after the row before. REQUIRES:
+// the words of the rows were looked at.
+std::uint64_t View::parted(const Run& run) const {
+  if (spec_.follows.empty()) return 0;
+  const Window::Level* const level = run.levels + run.depth;
+  std::uint64_t parted = 0;
+  each_bit(first_bits(run.size()) & ~run.stopped, [&](std::size_t i) {
+    if (!continues(level[-1].records[i], level->records[i])) parted |= bit(i);
+  });
+  return parted;
 }
 
 // Looks at one row of each item, at the `start` those that were picked; adds its reward to the sum
@@ -197,6 +213,7 @@ void View::look(Run& run, std::size_t reward) const {
       if (!there) run.again |= bit(i);
     }
   }
+  if constexpr (!steps && !start) odd |= parted(run);
   each_bit(odd, [&](std::size_t i) {
     turn(run, run.depth, i);
     os::prefetch_read(level[1].records[i]);
@@ -225,6 +242,7 @@ void View::look_at_last(Run& run, std::size_t reward) const {
       if (!there) run.again |= bit(i);
     }
   }
+  if constexpr (!steps && !start) odd |= parted(run);
   each_bit(odd, [&](std::size_t i) { turn(run, run.depth, i); });
 }
 

@@ -1,6 +1,7 @@
 // The Python object around a view: _core.View, and its sample.
 #include "python/view.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -83,6 +84,9 @@ ViewSpec to_spec(const nb::dict& given) {
   get("reward", spec.reward);
   get("terminated", spec.terminated);
   get("truncated", spec.truncated);
+  for (const auto& [obs, next_obs] : nb::cast<std::vector<std::pair<int, int>>>(given["follows"])) {
+    spec.follows.push_back({obs, next_obs});
+  }
   return spec;
 }
 
