@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +11,14 @@ from . import arguments
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Column, Schema
 from .view import Output, Role, View, find
+from .views import GoalFunction, Hindsight
 
 if TYPE_CHECKING:
     from .buffer import Batch
 
-#: Arrays of a batch that are needed to relabel it, and taken out again.
-GOAL, PATH = "~goal", "~path"
+#: Arrays of a batch that are needed to relabel it, and taken out again: the goals, and of several
+#: steps the columns of all rows.
+GOAL, ROWS = HIDDEN = "~goal", "~rows"
 
 
 class HindsightView(View):
@@ -34,12 +36,10 @@ class HindsightView(View):
         if out is None:
             return self._relabel(super().sample(batch_size, beta=beta, timeout=timeout))
         n, seconds = self._await_columns(batch_size, beta, timeout)
-        shown = {k: v for k, v in self._expected.items() if k not in (GOAL, PATH)}
+        shown = {k: v for k, v in self._expected.items() if k not in HIDDEN}
         arguments.check_arrays(shown, out, n)
-        whole = dict(out)
-        for name in (GOAL, PATH):
-            column = self._expected[name]
-            whole[name] = np.empty((n, *column.shape), column.dtype)
+        hidden = {k: v for k, v in self._expected.items() if k in HIDDEN}
+        whole = {**out, **_empty(hidden, n)}
         out.update(self._relabel(super().sample(n, out=whole, beta=beta, timeout=seconds)))
         return out
 
@@ -49,7 +49,9 @@ class HindsightView(View):
 
     def _outputs(self, schema: Schema, steps: bool) -> Iterator[Output]:
         assert self._hindsight is not None
-        yield from super()._outputs(schema, steps)
+        outputs = list(super()._outputs(schema, steps))
+        self._last = [output[:2] for output in outputs if output[1] in (Role.LAST, Role.NEXT)]
+        yield from outputs
         achieved, column = find(schema, self._hindsight.achieved)
         _, goal = find(schema, self._hindsight.goal)
         if (column.shape, column.dtype) != (goal.shape, goal.dtype):
@@ -74,46 +76,150 @@ class HindsightView(View):
             )
         yield GOAL, Role.GOAL, achieved, False, column
         yield "relabelled", Role.RELABELLED, -1, False, Column((), "bool")
-        n = self._n_step.n if self._n_step else 1
-        yield PATH, Role.PATH, achieved, False, Column((n, *column.shape), column.dtype)
+        if self._n_step is not None and self._n_step.n > 1:
+            yield from self._all_rows(schema, self._n_step.n + 1)
+
+    def _all_rows(self, schema: Schema, rows: int) -> Iterator[Output]:
+        assert self._hindsight is not None
+        for i, (path, column) in enumerate(schema.columns):
+            obs = path.split("/")[0] == "obs"
+            if obs and column.variable and self._hindsight.terminated is not None:
+                raise InvalidArgument(
+                    f"column {path!r}: with terminated=, n steps need observations of one length"
+                )
+            if column.variable:
+                continue
+            stacked, shown = self._stacked(path, column) if obs else (False, column)
+            name = f"{ROWS}/{path}"
+            yield name, Role.ROWS, i, stacked, Column((rows, *shown.shape), shown.dtype)
 
     def _relabel(self, batch: Batch) -> Batch:
-        """Puts the chosen goals, and the rewards for them, into a batch; or raises, and neither."""
-        assert self._hindsight is not None
-        goals, path = batch.pop(GOAL), batch.pop(PATH)
-        where = batch["relabelled"]
-        if not where.any():
+        """Puts the chosen goals and what follows from them into a batch; or raises, and nothing."""
+        hidden = {name: batch.pop(name) for name in HIDDEN if name in batch}
+        where = np.flatnonzero(batch["relabelled"])
+        if where.size == 0:
             return batch
-        chosen = goals[where]
-        k = batch["k"][where] if self._n_step else np.ones(len(chosen), np.int32)
-        rewards = self._rewards(path[where], chosen, k)
+        assert self._hindsight is not None
+        hindsight, gamma = self._hindsight, self._n_step.gamma if self._n_step else 1.0
+        goals, k = hidden[GOAL][where], batch["k"][where]
+        steps = np.arange(self._n_step.n if self._n_step else 1)
+        there = steps < k[:, None]  # beyond its k steps a transition has none
+        info = self._info(batch, hidden.get(ROWS), where, there)
+        reached, wanted = _leaf(info, "next_" + hindsight.achieved), np.repeat(goals, k, axis=0)
+        rewards = _spread(there, _rewards(hindsight, reached, wanted, info))
+        if hindsight.terminated is not None:
+            ends = _spread(there, _ends(hindsight.terminated, reached, wanted, info))
+            ended = ends.any(axis=1)
+            k = np.where(ended, ends.argmax(axis=1) + 1, k)
+            self._shorten(batch, hidden.get(ROWS), where, k)
+            batch["terminated"][where] = ended
+            batch["k"][where] = k
+            batch["discount"][where] = np.where(ended, 0.0, gamma**k)
+        factors = gamma**steps
+        counted = (steps < k[:, None]) & (factors != 0)  # nothing times inf is nothing
+        batch["reward"][where] = (np.where(counted, rewards, 0.0) * factors).sum(axis=1)
         for part in ("obs", "next_obs"):
-            _leaf(batch, self._hindsight.goal.replace("obs", part, 1))[where] = chosen
-        batch["reward"][where] = rewards.astype(batch["reward"].dtype)
+            _leaf(batch, hindsight.goal.replace("obs", part, 1))[where] = goals
         return batch
 
-    def _rewards(self, path: Any, goals: Any, k: Any) -> Any:
-        """What the steps of each transition earn for its goal: of n steps the discounted sum."""
-        assert self._hindsight is not None
-        assert self._hindsight.reward is not None
-        steps = np.arange(path.shape[1])
-        there = steps < k[:, None]  # beyond its k steps a transition has none
-        reached = path[there]
-        given = self._hindsight.reward(reached, np.repeat(goals, k, axis=0), {})
-        given = np.asanyarray(given)
-        if given.dtype.kind not in "biuf" or isinstance(given, np.ma.MaskedArray):
-            raise InvalidArgument(f"reward gave {given.dtype} values, expected numbers")
-        given = given.astype(np.float64, copy=False)
-        if given.shape != (len(reached),):
-            raise InvalidArgument(
-                f"reward gave {given.shape} for {len(reached)} goals, expected one number for each"
+    def _info(self, batch: Batch, rows: Any, where: Any, there: Any) -> StepColumns:
+        """The columns of the steps of some items that are `there`, one after the other."""
+
+        def take(path: str) -> Any:
+            if rows is None:
+                return _leaf(batch, path)[where]
+            if path.split("/")[0] == "next_obs":
+                return _leaf(rows, path.removeprefix("next_"))[where, 1:][there]
+            return _leaf(rows, path)[where, :-1][there]
+
+        schema = self._buffer.schema
+        assert schema is not None
+        fields = {name: _fixed(field) for name, field in schema.fields.items()}
+        return StepColumns({**fields, "next_obs": fields["obs"]}, take)
+
+    def _shorten(self, batch: Batch, rows: Any, where: Any, k: Any) -> None:
+        """Has items end after k steps: what a batch has of the last step, and of the row after."""
+        cut = k < batch["k"][where]
+        if not cut.any():
+            return
+        items, k = where[cut], k[cut]
+        for path, role in self._last:
+            last, stored = (k, path.removeprefix("next_")) if role is Role.NEXT else (k - 1, path)
+            _leaf(batch, path)[items] = _leaf(rows, stored)[items, last]
+
+
+class StepColumns(Mapping[str, Any]):
+    """Columns of steps, nested as they are; each is copied out when it is asked for."""
+
+    def __init__(
+        self, fields: Mapping[str, Any], take: Callable[[str], Any], prefix: str = ""
+    ) -> None:
+        self._fields = fields
+        self._take = take
+        self._prefix = prefix
+        self._taken: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._taken:
+            field, path = self._fields[name], self._prefix + name
+            nested = isinstance(field, Mapping)
+            self._taken[name] = (
+                StepColumns(field, self._take, path + "/") if nested else self._take(path)
             )
-        rewards = np.zeros(there.shape)
-        rewards[there] = given
-        if self._n_step is not None:
-            factors = self._n_step.gamma**steps
-            rewards = np.where(factors != 0, rewards, 0.0) * factors
-        return rewards.sum(axis=1)
+        return self._taken[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def _fixed(field: Any) -> Any:
+    """A field without columns of any length."""
+    if not isinstance(field, Mapping):
+        return field
+    inner = {name: _fixed(column) for name, column in field.items()}
+    return {n: c for n, c in inner.items() if not (isinstance(c, Column) and c.variable)}
+
+
+def _spread(there: Any, values: Any) -> Any:
+    """Values of the steps of items, as they are one after the other, at [item, step]."""
+    spread = np.zeros(there.shape, values.dtype)
+    spread[there] = values
+    return spread
+
+
+def _rewards(hindsight: Hindsight, reached: Any, goals: Any, info: StepColumns) -> Any:
+    assert hindsight.reward is not None
+    given = np.asanyarray(hindsight.reward(reached, goals, info))
+    if given.dtype.kind not in "biuf" or isinstance(given, np.ma.MaskedArray):
+        raise InvalidArgument(f"reward gave {given.dtype} values, expected numbers")
+    _check_count("reward", given, len(reached))
+    return given.astype(np.float64, copy=False)
+
+
+def _ends(terminated: GoalFunction, reached: Any, goals: Any, info: StepColumns) -> Any:
+    given = np.asanyarray(terminated(reached, goals, info))
+    if given.dtype != bool or isinstance(given, np.ma.MaskedArray):
+        raise InvalidArgument(f"terminated gave {given.dtype} values, expected bools")
+    _check_count("terminated", given, len(reached))
+    return given
+
+
+def _check_count(name: str, given: Any, n: int) -> None:
+    if given.shape != (n,):
+        raise InvalidArgument(f"{name} gave {given.shape} for {n} goals, expected one for each")
+
+
+def _empty(fields: Mapping[str, Any], n: int) -> Batch:
+    """Arrays for a batch of n rows."""
+    return {
+        name: _empty(field, n)
+        if isinstance(field, Mapping)
+        else np.empty((n, *field.shape), field.dtype)
+        for name, field in fields.items()
+    }
 
 
 def _leaf(batch: Mapping[str, Any], path: str) -> Any:

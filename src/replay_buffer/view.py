@@ -35,7 +35,7 @@ class Role(IntEnum):
     RETURN = 3
     COUNT = 4
     DISCOUNT = 5
-    PATH = 6
+    ROWS = 6
     GOAL = 7
     RELABELLED = 8
     STEP = 9
@@ -237,7 +237,7 @@ class View(_core.View):
                 yield path, Role.RETURN, i, False, column
             else:
                 yield path, Role.START, i, False, column
-        if self._n_step is not None:
+        if self._n_step is not None or self._hindsight is not None:
             yield "k", Role.COUNT, -1, False, Column((), "int32")
             yield "discount", Role.DISCOUNT, -1, False, Column((), "float32")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -16,8 +16,9 @@ from .errors import InvalidArgument
 
 GoalStrategy = Literal["future", "final", "episode"]
 
-#: compute_reward of a Gymnasium goal environment: (achieved goals, goals, info) -> rewards.
-RewardFunction = Callable[[Any, Any, dict[str, Any]], Any]
+#: compute_reward or compute_terminated of a Gymnasium goal environment, of many steps at once:
+#: (achieved goals, goals, info) -> one number or bool for each.
+GoalFunction = Callable[[Any, Any, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -122,18 +123,24 @@ class Hindsight:
     """Goals put in the place of those that were pursued (hindsight experience replay).
 
     In k of k + 1 transitions the goal becomes a state that the episode did reach: one after the
-    step ("future"), its last ("final", the newest while it goes on) or any ("episode"); `reward` is
-    called for all of these at once. What is stored stays as it is. `relabelled` in the batch says
-    where.
+    step ("future"), its last ("final", the newest while it goes on) or any ("episode"). `reward`
+    and `terminated` are then called once for all steps of these. What is stored stays as it is.
+    `relabelled` in the batch says where. `k` and `discount` are those of NStep; without it gamma
+    is 1.
 
-    reward    compute_reward of a Gymnasium goal environment: reward(achieved, goals, info)
-    achieved  the column with the goal that was reached
-    goal      the column with the goal that was pursued
+    reward      compute_reward of a Gymnasium goal environment: reward(achieved, goals, info).
+                `info` are the columns of the steps as they are stored, and their next_obs
+    terminated  compute_terminated likewise: n steps stop at the first that ends with the new goal,
+                and `discount` is 0 there. Without it the stored flags stay: right where the goal
+                does not decide when an episode terminates
+    achieved    the column with the goal that was reached
+    goal        the column with the goal that was pursued
     """
 
     strategy: GoalStrategy = "future"
     k: float = 4
-    reward: RewardFunction | None = None
+    reward: GoalFunction | None = None
+    terminated: GoalFunction | None = None
     achieved: str = "obs/achieved_goal"
     goal: str = "obs/desired_goal"
 
@@ -146,6 +153,8 @@ class Hindsight:
         _number(self, "k", 0, math.inf)
         if not callable(self.reward):
             raise InvalidArgument(f"reward must be a function, not {self.reward!r}")
+        if self.terminated is not None and not callable(self.terminated):
+            raise InvalidArgument(f"terminated must be a function, not {self.terminated!r}")
 
 
 Part = NStep | FrameStack | Sequence | Trajectory | Hindsight

@@ -60,7 +60,7 @@ MEMBERS: dict[type, str] = {
     FrameStack: "columns n",
     Sequence: "burn_in cross_episodes eta length next_obs pad period",
     Trajectory: "length",
-    Hindsight: "achieved goal k reward strategy",
+    Hindsight: "achieved goal k reward strategy terminated",
     Schema: "arrays columns core_columns fields from_core",
     Column: "compression dtype expected item_shape limit padded ratio shape variable",
     LinearSchedule: "end start steps",
@@ -110,8 +110,8 @@ SIGNATURES: dict[Any, str] = {
     Sequence: "(length, burn_in=0, period=1, pad=True, cross_episodes=False, next_obs=False, "
     "eta=0.9)",
     Trajectory: "(length=None)",
-    Hindsight: "(strategy='future', k=4, reward=None, achieved='obs/achieved_goal', "
-    "goal='obs/desired_goal')",
+    Hindsight: "(strategy='future', k=4, reward=None, terminated=None, "
+    "achieved='obs/achieved_goal', goal='obs/desired_goal')",
     Column: "(shape=(), dtype='float32', limit=None, compression=None, ratio=1.0, expected=None, "
     "padded=False)",
     Schema: "(fields)",

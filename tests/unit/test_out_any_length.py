@@ -354,12 +354,13 @@ def test_a_dict_that_changes_during_the_call_is_no_danger() -> None:
 
 def test_n_steps_of_transitions_take_them_too() -> None:
     schema = {"obs": Column((None,), "int32"), "reward": Column(), "done": Column((), "bool")}
+    one_stream = NStep(3, one_stream=True)
     views = []
     for _ in range(2):
         buffer = ReplayBuffer(BufferConfig(50), schema=schema, seed=2)
         for number in range(50):
             buffer.add(np.full(number % 7, number), 1.0, number % 9 == 8)
-        views.append(buffer.view(NStep(3)))
+        views.append(buffer.view(one_stream))
     batch = None
     for _ in range(30):
         batch = views[0].sample(6, out=batch)

@@ -279,9 +279,10 @@ void View::list_rows(const Output& output, std::size_t time, Window& window) con
       case Role::kLast:
         list_frames(false, item.start + item.count - 1, window, item);
         break;
-      case Role::kPath:
-        for (std::uint32_t i = 0; i < spec_.steps; ++i) {
-          list_frames(false, i < item.count ? std::int64_t{item.start} + 1 + i : -1, window, item);
+      case Role::kRows:
+        for (std::uint32_t i = 0; i <= spec_.steps; ++i) {
+          const std::int64_t row = i <= item.count ? std::int64_t{item.start} + i : -1;
+          list_frames(output.stacked, row, window, item);
         }
         break;
       case Role::kGoal:
@@ -387,7 +388,7 @@ void View::copy(Window& window, const ViewBatch& batch, std::size_t at) const {
 std::size_t View::cells(const Output& output, std::size_t time) const {
   const std::size_t frames = output.stacked ? spec_.stack : 1;
   if (output.role == Role::kStep || output.role == Role::kStepNext) return frames * time;
-  return output.role == Role::kPath ? spec_.steps : frames;
+  return output.role == Role::kRows ? frames * (spec_.steps + 1) : frames;
 }
 
 std::size_t View::together(const ViewBatch& batch, bool shared_out) const {

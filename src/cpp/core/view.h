@@ -65,7 +65,7 @@ struct ViewSpec {
 };
 
 // What one array of a batch holds. [t] is one cell for each step of the item, [n] for each of the
-// up to n steps of a transition; [s] is a cell for each frame of a stack.
+// up to n steps of a transition and the row after them; [s] is a cell for each frame of a stack.
 enum class Role : std::uint32_t {
   kStart = 0,       // column of the start: [s] where `stacked`
   kNext = 1,        // column of the row after the last step: [s] where `stacked`
@@ -73,7 +73,7 @@ enum class Role : std::uint32_t {
   kReturn = 3,      // discounted sum of the rewards, as the reward's dtype
   kCount = 4,       // int32: steps taken
   kDiscount = 5,    // float32: gamma^k, 0 where terminated
-  kPath = 6,        // column of the rows after each step: [n]; zero beyond the last
+  kRows = 6,        // column of all rows: [n], or [n][s]; zero beyond the last
   kGoal = 7,        // column of the row chosen as the goal, else of the row after the last step
   kRelabelled = 8,  // uint8: a goal was chosen
   kStep = 9,        // column of each step: [t], or [t][s]; zero where there is none

@@ -31,8 +31,8 @@ namespace {
 using OutputArgument =
     std::tuple<std::string, std::uint32_t, int, bool, std::uint32_t, std::vector<std::uint64_t>>;
 
-// Every column once, those of the observation twice, and what stands beside them.
-constexpr std::size_t kMaxOutputs = 2 * kMaxColumns + 8;
+// Every column once, those of the observation twice, all rows of each, and what stands beside them.
+constexpr std::size_t kMaxOutputs = 3 * kMaxColumns + 8;
 
 // Empty until the columns are known; then every call goes to the Python class, as with Handle.
 struct ViewHandle {
