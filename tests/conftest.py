@@ -1,8 +1,11 @@
-"""Shared memory of a test's own; and the rule that no test leaves a segment behind in /dev/shm."""
+"""Threads of a test, and shared memory of its own; no test leaves a segment behind in /dev/shm."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from replay_buffer.testing.crowd import Crowd, short_turns
 
 SHARED_MEMORY = Path("/dev/shm")
 segments_before = pytest.StashKey[set[str]]()
@@ -16,6 +19,19 @@ def shm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", str(directory))
     return directory
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    with Crowd() as threads:
+        yield threads
+
+
+@pytest.fixture(name="short_turns")
+def fixture_short_turns() -> Iterator[None]:
+    """For tests whose threads are those of an event loop."""
+    with short_turns():
+        yield
 
 
 def segments() -> set[str]:

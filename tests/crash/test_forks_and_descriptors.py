@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crash.processes import add, check_rows, in_child, make, running, wait_for, wait_until
+from crash.processes import add, check_rows, in_child, make, running, wait_for
 from replay_buffer import ReplayBuffer, ReplayBufferError
+from replay_buffer.testing.crowd import Crowd
 
 pytestmark = pytest.mark.usefixtures("shm_dir")
 BOOT_AT = 512  # in the header: 0 in a file that its last writer closed
@@ -23,18 +24,10 @@ def test_forks_in_the_middle_of_writes_lose_and_tear_nothing() -> None:
     forks, per_child = 100, 3
     with make(capacity=1_000_000, block_rows=64) as buffer:
         mine: list[int] = []
-        stop = threading.Event()
-
-        def write() -> None:
-            number = 0
-            while not stop.is_set():
-                mine.append(add(buffer, number))
-                number += 1
-
-        thread = threading.Thread(target=write)
-        thread.start()
+        numbers = itertools.count()
         children = []
-        try:
+        with Crowd() as crowd:
+            crowd.repeat(lambda: mine.append(add(buffer, next(numbers))))
             for child in range(forks):
                 pid = os.fork()
                 if pid == 0:
@@ -48,17 +41,14 @@ def test_forks_in_the_middle_of_writes_lose_and_tear_nothing() -> None:
                 children.append(pid)
             assert [wait_for(pid) for pid in children] == [0] * forks
             before = len(mine)
-            wait_until(lambda: len(mine) > before)  # the parent goes on
-        finally:
-            stop.set()
-            thread.join()
+            crowd.until(lambda: len(mine) > before)  # the parent goes on
         everything = buffer.latest(buffer.capacity)
         check_rows(everything)
-        numbers = everything["number"]
-        assert len(numbers) == len(set(everything["indices"])) == len(buffer)
-        ours = np.sort(numbers[numbers < 10_000_000])
+        found = everything["number"]
+        assert len(found) == len(set(everything["indices"])) == len(buffer)
+        ours = np.sort(found[found < 10_000_000])
         assert (ours == np.arange(len(mine))).all()
-        theirs = np.sort(numbers[numbers >= 10_000_000]) - 10_000_000
+        theirs = np.sort(found[found >= 10_000_000]) - 10_000_000
         assert (theirs == np.arange(forks * per_child)).all()
         assert set(mine) <= set(everything["indices"].tolist())
 

@@ -11,6 +11,7 @@ import pytest
 
 from replay_buffer import BufferConfig, Column, NotEnoughRows, ReplayBuffer, SchemaMismatch
 
+pytestmark = pytest.mark.usefixtures("short_turns")
 PATIENCE = 60  # seconds until a blocked loop is called a failure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -28,6 +29,7 @@ from replay_buffer import (
     ReplayBuffer,
     Schema,
 )
+from replay_buffer.testing.crowd import Crowd, together
 
 CAPACITY = 100
 STRATEGIES = ["uniform", "prioritized", "rank", "fifo", "lifo", "without_replacement"]
@@ -290,13 +292,9 @@ def write_for_ever(buffer: ReplayBuffer, first: int, stop: Any) -> None:
 
 def test_while_threads_write(tmp_path: Path) -> None:
     buffer = small(BufferConfig(5000, strategy="prioritized"))
-    stop = threading.Event()
-    threads = [
-        threading.Thread(target=write_for_ever, args=(buffer, i * 10**6, stop)) for i in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
+    with Crowd() as crowd:
+        for i in range(2):
+            crowd.start(write_for_ever, buffer, i * 10**6, crowd.over)
         for _ in range(12):
             acknowledged = buffer.latest(50)["indices"] if len(buffer) > 50 else []
             buffer.checkpoint(tmp_path / "c")
@@ -304,10 +302,6 @@ def test_while_threads_write(tmp_path: Path) -> None:
             check_rows(restored)
             if len(acknowledged) and buffer.stats()["rows_added"] < acknowledged[0] + 5000:
                 restored.get(acknowledged)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
 
 
 def write_and_checkpoint(buffer: ReplayBuffer, path: Path) -> None:
@@ -361,11 +355,7 @@ def test_two_at_once_never_mix(tmp_path: Path) -> None:
             except Busy:
                 busy.append(buffer)
 
-    threads = [threading.Thread(target=save, args=(buffer,)) for buffer in buffers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(functools.partial(save, buffer) for buffer in buffers))
     numbers = ReplayBuffer.restore(tmp_path / "c").latest(200_000)["n"]
     assert numbers.min() // 10**6 == numbers.max() // 10**6
     np.testing.assert_array_equal(np.sort(numbers) % 10**6, np.arange(200_000))

@@ -12,6 +12,7 @@ import asyncio, atexit, sys, threading
 import numpy as np
 from replay_buffer import BufferConfig, Column, ReplayBuffer
 
+sys.setswitchinterval(1e-5)
 schema = {"x": Column((100_000,), "uint8"), "n": {"y": Column((3,))}}
 buffer = ReplayBuffer(BufferConfig(64), schema=schema, seed=0)
 x, y = np.zeros(100_000, np.uint8), np.zeros(3, np.float32)

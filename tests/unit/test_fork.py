@@ -18,6 +18,8 @@ import os, sys, threading, traceback
 import numpy as np
 from replay_buffer import BufferConfig, Column, ReplayBuffer
 
+sys.setswitchinterval(1e-5)
+
 def in_child(check):
     pid = os.fork()
     if pid == 0:

@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from replay_buffer import (
     SchemaMismatch,
     Timeout,
 )
+from replay_buffer.testing.crowd import Crowd
 from unit import limiter_children as children
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -57,30 +57,6 @@ def eventually(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.002)
-
-
-class Thread(threading.Thread):
-    """A thread whose result, or exception, can be had."""
-
-    def __init__(self, call: Callable[..., Any], *args: Any) -> None:
-        super().__init__(daemon=True)
-        self.call, self.args = call, args
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.result = self.call(*self.args)
-        except BaseException as error:
-            self.error = error
-
-    def done(self) -> Any:
-        self.join(PATIENCE)
-        assert not self.is_alive()
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 @pytest.fixture(params=["fork", "spawn"])
@@ -127,32 +103,32 @@ def test_without_a_limiter_a_timeout_has_no_effect() -> None:
     assert len(buffer) == 5
 
 
-def test_sample_waits_until_min_size_rows_are_there() -> None:
+def test_sample_waits_until_min_size_rows_are_there(crowd: Crowd) -> None:
     buffer = make(min_size=3)
     fill(buffer, 2)
     with pytest.raises(Timeout, match=r"2 of 3 rows are there \(min_size\)"):
         buffer.sample(1, timeout=0)
-    learner = Thread(buffer.sample, 8)
+    learner = crowd.start(buffer.sample, 8)
     eventually(lambda: waiting(buffer) == 1)
     buffer.add(2)
-    assert set(learner.done()["k"].tolist()) <= {0, 1, 2}
+    assert set(learner.result()["k"].tolist()) <= {0, 1, 2}
     assert waiting(buffer) == 0
 
 
-def test_sample_waits_for_the_first_row_which_settles_the_columns() -> None:
+def test_sample_waits_for_the_first_row_which_settles_the_columns(crowd: Crowd) -> None:
     buffer = ReplayBuffer(BufferConfig(10, min_size=2))
     assert buffer.stats()["limiter"]["min_size"] == 2
     with pytest.raises(Timeout, match="0 of 2 rows"):
         buffer.sample(1, timeout=0.02)
-    learner = Thread(buffer.sample, 4)
+    learner = crowd.start(buffer.sample, 4)
     buffer.add(obs=1.0)
     buffer.add(obs=2.0)
-    assert learner.done()["obs"].shape == (4,)
+    assert learner.result()["obs"].shape == (4,)
     other = ReplayBuffer(BufferConfig(10, min_size=2))
-    learner = Thread(other.sample, 4)
+    learner = crowd.start(other.sample, 4)
     other.close()
     with pytest.raises(Closed):
-        learner.done()
+        learner.result()
 
 
 def test_each_side_can_go_as_far_as_the_tolerance() -> None:
@@ -189,13 +165,13 @@ def test_filling_up_to_min_size_is_never_refused() -> None:
     buffer.add_batch(np.arange(90), timeout=0)
 
 
-def test_a_clear_lets_adds_go_on() -> None:
+def test_a_clear_lets_adds_go_on(crowd: Crowd) -> None:
     buffer = make(min_size=2, samples_per_insert=1, tolerance=1)
     fill(buffer, 3)
-    actor = Thread(buffer.add, 0)
+    actor = crowd.start(buffer.add, 0)
     eventually(lambda: waiting(buffer) == 1)
     buffer.clear()
-    assert actor.done() > 0
+    assert actor.result() > 0
 
 
 def test_a_draw_that_fails_gives_its_share_back() -> None:
@@ -327,19 +303,20 @@ def test_a_timeout_takes_as_long_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("call", ["sample", "add"])
-def test_closing_ends_the_waits_of_other_threads(call: str) -> None:
+def test_closing_ends_the_waits_of_other_threads(crowd: Crowd, call: str) -> None:
     buffer = make(min_size=1, samples_per_insert=1, tolerance=1)
     if call == "add":
         fill(buffer, 2)
-    waiters = [Thread(getattr(buffer, call), 1) for _ in range(3)]
+    waiters = [crowd.start(getattr(buffer, call), 1) for _ in range(3)]
     eventually(lambda: waiting(buffer) == 1)
     time.sleep(0.05)
     buffer.close()
     for waiter in waiters:
         with pytest.raises(Closed):
-            waiter.done()
+            waiter.result()
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_async_calls_wait_without_blocking_the_loop_and_end_when_cancelled() -> None:
     async def main() -> None:
         buffer = make(min_size=2, samples_per_insert=2, tolerance=4)
@@ -455,16 +432,16 @@ def test_a_waiter_that_is_killed_holds_nobody_up(processes: list[Any]) -> None:
     ended(second)
 
 
-def test_a_reader_waits_for_min_size_and_is_not_counted() -> None:
+def test_a_reader_waits_for_min_size_and_is_not_counted(crowd: Crowd) -> None:
     name = f"shm:limiter-{os.getpid()}"
     with make(name, min_size=2, samples_per_insert=1, tolerance=2) as buffer:
         try:
             with ReplayBuffer.open(name, readonly=True) as reader:
                 with pytest.raises(Timeout, match="0 of 2 rows"):
                     reader.sample(1, timeout=0.05)
-                learner = Thread(reader.sample, 3)
+                learner = crowd.start(reader.sample, 3)
                 fill(buffer, 4)
-                learner.done()
+                learner.result()
                 for _ in range(10):
                     reader.sample(50)
                 assert balance(buffer) == balance(reader) == 4

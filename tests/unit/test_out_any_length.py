@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from replay_buffer import (
     Timeout,
 )
 from replay_buffer.schema import Column
+from replay_buffer.testing.crowd import Crowd
 from views.reused import addresses, check_same, junk
 
 SCHEMA = {
@@ -153,29 +153,20 @@ def test_values_that_take_long_are_filled_without_the_lock_of_python() -> None:
     with ReplayBuffer(BufferConfig(50), schema=schema) as buffer:
         for number in range(50):
             buffer.add(np.full(900 + number, number), number)
-        stop = threading.Event()
-        errors: list[BaseException] = []
 
-        def read() -> None:
+        def read(crowd: Crowd) -> None:
             batch: dict[str, Any] | None = None
-            try:
-                while not stop.is_set():
-                    batch = buffer.sample(64, out=batch)
-                    offsets = batch["tokens"]["offsets"]
-                    told = np.repeat(batch["number"], np.diff(offsets))
-                    assert (batch["tokens"]["values"][: offsets[-1]] == told).all()
-            except BaseException as error:
-                errors.append(error)
+            while not crowd.over.is_set():
+                batch = buffer.sample(64, out=batch)
+                offsets = batch["tokens"]["offsets"]
+                told = np.repeat(batch["number"], np.diff(offsets))
+                assert (batch["tokens"]["values"][: offsets[-1]] == told).all()
 
-        threads = [threading.Thread(target=read) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for number in range(50, 400):
-            buffer.add(np.full(900 + number % 50, number), number)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert not errors
+        with Crowd() as crowd:
+            for _ in range(3):
+                crowd.start(read, crowd)
+            for number in range(50, 400):
+                buffer.add(np.full(900 + number % 50, number), number)
 
 
 # ---- what is refused

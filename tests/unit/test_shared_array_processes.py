@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from replay_buffer import NotFound, SharedArray, _core
+from replay_buffer.testing.crowd import Crowd
 
 PREFIX = "replay_buffer_array."
 
@@ -232,8 +232,8 @@ def test_opening_and_removing_at_once_gives_an_array_that_is_kept_or_none(shm_di
     for _ in range(200):
         handed_on = SharedArray.create(3, "int8")
         handed_on.close()
-        with ThreadPoolExecutor(1) as remover:
-            removed = remover.submit(_core.remove_stale_shared_arrays)
+        with Crowd() as crowd:
+            removed = crowd.start(_core.remove_stale_shared_arrays)
             try:
                 with SharedArray.open(handed_on.name) as opened:
                     assert removed.result() == []

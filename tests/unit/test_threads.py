@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from replay_buffer import (
     Schema,
     SharedCircularBuffer,
 )
+from replay_buffer.testing.crowd import Crowd, short_turns, together
 
 SHORT, LONG, BOTH = 4, 40_000, 2_000  # numbers in each of the two vectors of a row
 MASK = np.uint32(0xDEADBEEF)
@@ -56,41 +56,6 @@ def assert_whole(batch: dict[str, Any]) -> None:
     assert (batch["front"] == k[:, None].astype(np.uint32)).all(), "a torn row"
     assert (batch["back"] == k[:, None].astype(np.uint32) ^ MASK).all(), "a torn row"
     assert (batch["check"] == k.astype(np.uint64) * np.uint64(0x9E3779B9)).all(), "a torn row"
-
-
-@contextmanager
-def quick_switches() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def run(*jobs: Callable[[], Any]) -> list[Any]:
-    """Runs all jobs at once; raises what one of them raised, else returns their results."""
-    results: list[Any] = [None] * len(jobs)
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(jobs))
-
-    def work(at: int) -> None:
-        try:
-            start.wait()
-            results[at] = jobs[at]()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(at,)) for at in range(len(jobs))]
-    with quick_switches():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]
-    return results
 
 
 class Race:
@@ -138,7 +103,7 @@ def test_rule_23_no_row_is_torn_under_concurrent_add_and_sample(
     buffer = ReplayBuffer(BufferConfig(capacity), schema=checked_schema(width), seed=0)
     buffer.add(*checked_row(1, width))
     race = Race(writers=2)
-    run(
+    together(
         race.writer(lambda: add_rows(buffer, 2, rows, width)),
         race.writer(lambda: add_rows(buffer, 10**6, rows, width)),
         race.reader(lambda: assert_whole(buffer.sample(batch_size))),
@@ -164,7 +129,7 @@ def test_rule_23_no_row_is_torn_when_row_words_lie_apart_from_their_records() ->
         assert (x == x[:, :1]).all(), "a torn row"
 
     race = Race(writers=1)
-    run(race.writer(write), race.reader(read), race.reader(read))
+    together(race.writer(write), race.reader(read), race.reader(read))
     assert buffer.latest(1)["x"].tolist() == [[11_999] * 65]
 
 
@@ -181,7 +146,7 @@ def test_rule_23_no_row_is_torn_when_batches_are_added() -> None:
 
     race = Race(writers=2)
     out = buffer.sample(40)
-    run(
+    together(
         race.writer(write),
         race.writer(write),
         race.reader(lambda: assert_whole(buffer.sample(40))),
@@ -201,7 +166,7 @@ def test_rule_21_a_row_that_is_not_written_yet_is_never_drawn(width: int, trials
             assert_whole(buffer.latest(8))
 
         race = Race(writers=1)
-        run(
+        together(
             race.writer(functools.partial(add_rows, buffer, 1, 6, width)),
             race.reader(read),
         )
@@ -216,7 +181,7 @@ def test_every_row_added_by_a_thread_is_there_once() -> None:
         first = which * each + 1
         return [buffer.add(*checked_row(k, SHORT)) for k in range(first, first + each)]
 
-    ids = run(*(functools.partial(write, which) for which in range(threads)))
+    ids = together(*(functools.partial(write, which) for which in range(threads)))
     assert sorted(itertools.chain(*ids)) == list(range(threads * each))
     for which, own in enumerate(ids):
         assert own == sorted(own), "rows of one thread changed their order"
@@ -232,7 +197,7 @@ def test_rows_of_one_batch_stay_together() -> None:
     def write(which: int) -> list[list[int]]:
         return [buffer.add_batch(np.arange(5) + 10 * which).tolist() for _ in range(300)]
 
-    for batches in run(*(functools.partial(write, which) for which in range(4))):
+    for batches in together(*(functools.partial(write, which) for which in range(4))):
         for ids in batches:
             assert ids == list(range(ids[0], ids[0] + 5))
     assert len(buffer) == 6_000
@@ -242,7 +207,7 @@ def test_rows_of_one_batch_stay_together() -> None:
 def test_first_rows_from_several_threads_are_all_kept(trial: int) -> None:
     buffer = ReplayBuffer(BufferConfig(64), obs_shape=(2,), action_dim=4)
     obs = np.zeros(2, np.float32)
-    ids = run(*(lambda k=k: buffer.add(obs, k, 0.0, obs, False) for k in range(4)))
+    ids = together(*(lambda k=k: buffer.add(obs, k, 0.0, obs, False) for k in range(4)))
     assert sorted(ids) == [0, 1, 2, 3]
     assert sorted(buffer.latest(64)["action"].tolist()) == [0, 1, 2, 3]
 
@@ -258,7 +223,7 @@ def test_first_rows_that_disagree_are_refused_whoever_is_later() -> None:
                 return False
             return True
 
-        stored = run(*(functools.partial(write, width) for width in (2, 3, 4)))
+        stored = together(*(functools.partial(write, width) for width in (2, 3, 4)))
         assert sorted(stored) == [False, False, True]
         assert len(buffer) == 1
 
@@ -276,7 +241,7 @@ def test_latest_and_get_give_whole_rows_while_others_write() -> None:
             assert_whole(buffer.get(batch["indices"]))
 
     race = Race(writers=2)
-    run(
+    together(
         race.writer(lambda: add_rows(buffer, 100, 3_000, BOTH)),
         race.writer(lambda: add_rows(buffer, 10_000, 3_000, BOTH)),
         race.reader(read),
@@ -293,7 +258,7 @@ def test_clear_while_others_add_and_sample() -> None:
         assert 0 <= len(buffer) <= 16
 
     race = Race(writers=1)
-    run(
+    together(
         race.writer(lambda: add_rows(buffer, 1, 3_000, BOTH)),
         race.reader(buffer.clear),
         race.reader(read),
@@ -324,7 +289,7 @@ def test_close_while_others_work_ends_them_with_closed(width: int) -> None:
             functools.partial(buffer.latest, 4),
         ]
         jobs = [functools.partial(until_closed, call) for call in calls]
-        run(*jobs, lambda buffer=buffer: (buffer.sample(64), buffer.close()))
+        together(*jobs, lambda buffer=buffer: (buffer.sample(64), buffer.close()))
 
 
 def test_arrays_taken_out_of_a_batch_while_it_is_filled_stay_alive() -> None:
@@ -342,7 +307,7 @@ def test_arrays_taken_out_of_a_batch_while_it_is_filled_stay_alive() -> None:
         out.clear()
 
     race = Race(writers=1)
-    run(race.writer(fill), race.reader(take))
+    together(race.writer(fill), race.reader(take))
 
 
 def test_the_circular_buffer_can_be_read_while_it_is_written() -> None:
@@ -362,21 +327,10 @@ def test_the_circular_buffer_can_be_read_while_it_is_written() -> None:
                 assert action > 0
 
     race = Race(writers=1)
-    run(race.writer(write), race.reader(read))
+    together(race.writer(write), race.reader(read))
 
 
 # ---- the GIL
-
-
-@contextmanager
-def no_switches() -> Iterator[None]:
-    """A thread keeps the GIL until it gives it away itself."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(3600)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def lets_others_run(call: Callable[[], Any]) -> bool:
@@ -389,12 +343,12 @@ def lets_others_run(call: Callable[[], Any]) -> bool:
         call()
         state["done"] = True
 
-    thread = threading.Thread(target=work)
-    with no_switches():
-        thread.start()
+    # A thread keeps the lock until it gives it away itself.
+    with Crowd() as crowd, short_turns(3600):
+        crowd.start(work)
         about_to_call.wait()
         seen_in_between = not state["done"]
-        thread.join()
+        crowd.join()
     return seen_in_between
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from replay_buffer import BufferConfig, ReplayBuffer
 from replay_buffer.errors import InvalidArgument, SchemaMismatch
 from replay_buffer.schema import Column, Schema
+from replay_buffer.testing.crowd import Crowd
 
 SCHEMA = {
     "tokens": Column((None,), "int32", expected=20),
@@ -153,33 +153,22 @@ def test_a_checkpoint_and_a_reopened_file_have_the_same_rows(rows: int, tmp_path
 
 
 def test_threads_sample_whole_rows_while_others_add() -> None:
-    errors: list[BaseException] = []
     with make("shm:", 64) as buffer:
         add_many(buffer, range(64), offsets=True)
-        done = threading.Event()
 
         def write(who: int) -> None:
             for number in range(who * 1000, who * 1000 + 300):
                 buffer.add(**row_of(number))
 
         def read() -> None:
-            try:
-                while not done.is_set():
-                    check(buffer.sample(16))
-                    check(buffer.latest(8))
-            except BaseException as error:
-                errors.append(error)
+            check(buffer.sample(16))
+            check(buffer.latest(8))
 
-        readers = [threading.Thread(target=read) for _ in range(2)]
-        writers = [threading.Thread(target=write, args=(who,)) for who in (1, 2)]
-        for thread in readers + writers:
-            thread.start()
-        for thread in writers:
-            thread.join()
-        done.set()
-        for thread in readers:
-            thread.join()
-        assert errors == []
+        with Crowd() as crowd:
+            for _ in range(2):
+                crowd.repeat(read)
+            for writer in [crowd.start(write, who) for who in (1, 2)]:
+                writer.result()
         assert buffer._verify() == []
 
 

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from typing import Any
@@ -22,8 +21,10 @@ from replay_buffer import (
     NStep,
     ReplayBuffer,
     Sequence,
+    StepWriter,
     Trajectory,
 )
+from replay_buffer.testing.crowd import Crowd
 from views.world import FLAGS
 
 
@@ -54,42 +55,36 @@ def test_a_writer_may_be_closed_while_it_waits_for_the_limiter() -> None:
         except Closed as error:
             ends.append(str(error))
 
-    waiting = threading.Thread(target=write)
-    waiting.start()
-    while not len(buffer):
-        time.sleep(0.01)
-    time.sleep(0.1)
-    writer.close()
-    rows = len(buffer)
-    while waiting.is_alive():
-        buffer.sample(1, timeout=60)  # lets the next step in
-        waiting.join(0.01)
+    with Crowd() as crowd:
+        waiting = crowd.start(write)
+        crowd.until(lambda: len(buffer) > 0)
+        time.sleep(0.1)
+        writer.close()
+        rows = len(buffer)
+        while waiting.running:
+            buffer.sample(1, timeout=60)  # lets the next step in
+            waiting.thread.join(0.01)
     assert ends == ["the writer was closed while this call waited"]
     assert len(buffer) == rows
 
 
 def test_a_writer_may_be_closed_while_others_append() -> None:
     buffer = steps()
-    batch = values(16)  # large enough to be written without the GIL
+    batch = values(16)
+
+    def write(writer: StepWriter) -> None:
+        while True:
+            writer.append(*batch)
+
     for _ in range(100):
         writer = buffer.writer(streams=16)
-        ends: list[type] = []
-
-        def write(writer: Any = writer, ends: list[type] = ends) -> None:
-            try:
-                while True:
-                    writer.append(*batch)
-            except Closed as error:
-                ends.append(type(error))
-
-        threads = [threading.Thread(target=write) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.002)
-        writer.close()
-        for thread in threads:
-            thread.join()
-        assert ends == [Closed] * 3
+        with Crowd() as crowd:
+            threads = [crowd.start(write, writer) for _ in range(3)]
+            time.sleep(0.002)
+            writer.close()
+            for thread in threads:
+                with pytest.raises(Closed):
+                    thread.result()
     assert not buffer._verify()
 
 
@@ -156,23 +151,16 @@ def test_flags_that_change_while_they_are_written_do_no_harm() -> None:
     streams = 64
     obs, action, reward, truncated, _ = values(streams)
     terminated = np.zeros(streams, bool)
-    over = threading.Event()
 
     def flip() -> None:
-        while not over.is_set():
-            terminated[-1] = True
-            terminated[-1] = False
+        terminated[-1] = True
+        terminated[-1] = False
 
-    flipping = threading.Thread(target=flip)
-    flipping.start()
-    try:
-        with buffer.writer(streams=streams) as writer:
-            for _ in range(1000):
-                with contextlib.suppress(InvalidArgument):  # where a flag was seen: no final_obs
-                    writer.append(obs, action, reward, terminated, truncated)
-    finally:
-        over.set()
-        flipping.join()
+    with Crowd() as crowd, buffer.writer(streams=streams) as writer:
+        crowd.repeat(flip)
+        for _ in range(1000):
+            with contextlib.suppress(InvalidArgument):  # where a flag was seen: no final_obs
+                writer.append(obs, action, reward, terminated, truncated)
     assert not buffer._verify()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replay_buffer import NStep, Sequence, Timeout, Trajectory
+from replay_buffer.testing.crowd import Crowd
 from views.compare import VIEWS, check
 from views.world import World
 
@@ -21,10 +22,14 @@ def test_views_wait_for_min_size(parts: tuple[Any, ...]) -> None:
     view = world.buffer.view(*parts)
     with pytest.raises(Timeout):
         view.sample(4, timeout=0)
-    writing = threading.Timer(0.05, lambda: world.run(to, 30, [3, 2]))
-    writing.start()
-    assert len(view.sample(4, timeout=60)["indices"]) == 4
-    writing.join()
+
+    def write() -> None:
+        time.sleep(0.05)
+        world.run(to, 30, [3, 2])
+
+    with Crowd() as crowd:
+        crowd.start(write)
+        assert len(view.sample(4, timeout=60)["indices"]) == 4
 
 
 def test_limits_change_nothing_of_what_views_make() -> None:

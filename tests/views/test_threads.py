@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from replay_buffer import NotEnoughRows, ReplayBuffer
+from replay_buffer.testing.crowd import PATIENCE, Crowd
 from views.traffic import CHECKS, SCHEMA, Actor, Relay, config
 
 BATCHES = 150
@@ -29,48 +30,29 @@ def sample_and_check(buffer: ReplayBuffer, batches: int = BATCHES) -> int:
     return drawn
 
 
-def crowd(
-    buffer: ReplayBuffer, actors: Sequence[Actor | Relay], learners: int, batches: int = BATCHES
-) -> list[int]:
-    """Actors write until all learners are done; raises what went wrong in any thread."""
-    over, errors, drawn = threading.Event(), [], []
+def write(crowd: Crowd, actor: Actor | Relay) -> None:
+    count = 0
+    while not crowd.over.is_set():
+        actor.act()
+        count += 1
+        if count % 97 == 0:
+            actor.end(count % len(actor.streams))
 
-    def guarded(work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                errors.append(error)
-                over.set()
 
-        return run
-
-    def write(actor: Actor | Relay) -> Callable[[], None]:
-        def run() -> None:
-            count = 0
-            while not over.is_set():
-                actor.act()
-                count += 1
-                if count % 97 == 0:
-                    actor.end(count % len(actor.streams))
-
-        return run
-
-    def learn() -> None:
-        drawn.append(sample_and_check(buffer, batches))
-
-    readers = [threading.Thread(target=guarded(learn)) for _ in range(learners)]
-    writers = [threading.Thread(target=guarded(write(actor))) for actor in actors]
-    for thread in writers + readers:
-        thread.start()
-    for thread in readers:
-        thread.join()
-    over.set()
-    for thread in writers:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return drawn
+def drawn_beside(
+    buffer: ReplayBuffer,
+    actors: Sequence[Actor | Relay],
+    learners: int,
+    batches: int = BATCHES,
+    patience: float = PATIENCE,
+) -> int:
+    """How many batches learners draw while actors write."""
+    with Crowd(patience) as crowd:
+        for actor in actors:
+            crowd.start(write, crowd, actor)
+        crowd.until(lambda: buffer.stats()["rows_added"] > buffer.capacity)
+        readers = [crowd.start(sample_and_check, buffer, batches) for _ in range(learners)]
+        return sum(reader.result() for reader in readers)
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "prioritized"])
@@ -80,7 +62,7 @@ def test_views_while_two_writers_lap_the_ring(
 ) -> None:
     buffer = ReplayBuffer(config(capacity, strategy, block_rows), schema=SCHEMA, seed=1)
     actors = [Actor(buffer, 1, 2, "same_step"), Actor(buffer, 11, 3, "next_step")]
-    assert sum(crowd(buffer, actors, 2)) > 0
+    assert drawn_beside(buffer, actors, 2) > 0
     for parts, check in CHECKS:
         view = buffer.view(*parts)
         starts = view.starts()
@@ -90,18 +72,16 @@ def test_views_while_two_writers_lap_the_ring(
 
 def test_views_while_rows_are_cleared() -> None:
     buffer = ReplayBuffer(config(200, block_rows=8), schema=SCHEMA, seed=1)
-    stop = threading.Event()
+    # After a clear a stream goes on in the middle of an episode: transitions stay checkable.
+    views = [(buffer.view(*parts), check) for parts, check in CHECKS[:2]]
+    actor = Actor(buffer, 1, 3, "same_step")
 
     def clear() -> None:
-        while not stop.wait(0.003):
-            buffer.clear()
+        time.sleep(0.003)
+        buffer.clear()
 
-    clearer = threading.Thread(target=clear)
-    clearer.start()
-    try:
-        # After a clear a stream goes on in the middle of an episode: transitions stay checkable.
-        views = [(buffer.view(*parts), check) for parts, check in CHECKS[:2]]
-        actor = Actor(buffer, 1, 3, "same_step")
+    with Crowd() as crowd:
+        crowd.repeat(clear)
         for i in range(600):
             for _ in range(5):
                 actor.act()
@@ -110,19 +90,16 @@ def test_views_while_rows_are_cleared() -> None:
                 check(view.sample(8))
             except NotEnoughRows:
                 continue
-    finally:
-        stop.set()
-        clearer.join()
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "prioritized"])
 def test_views_while_writers_come_and_go(strategy: str) -> None:
     buffer = ReplayBuffer(config(300, strategy, block_rows=16), schema=SCHEMA, seed=1)
-    assert sum(crowd(buffer, [Relay(buffer, 0), Relay(buffer, 10**9)], 2)) > 100
+    assert drawn_beside(buffer, [Relay(buffer, 0), Relay(buffer, 10**9)], 2) > 100
 
 
 @pytest.mark.soak
 def test_views_while_two_writers_lap_the_ring_for_long() -> None:
     buffer = ReplayBuffer(config(64, block_rows=5), schema=SCHEMA, seed=1)
     actors = [Actor(buffer, 1, 2, "same_step"), Actor(buffer, 11, 3, "next_step")]
-    assert sum(crowd(buffer, actors, 3, 20_000)) > 1000
+    assert drawn_beside(buffer, actors, 3, 20_000, patience=3600) > 1000

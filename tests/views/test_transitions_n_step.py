@@ -3,9 +3,9 @@ next_obs shows it, or wherever the caller says that all of them are one stream."
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay_buffer import BufferConfig, Column, NStep, ReplayBuffer, Schema
+from replay_buffer.testing.crowd import together
 from views.compare import check_batch
 
 GAMMA = 0.75
@@ -172,15 +173,13 @@ def test_handles_of_two_threads_do_not_mix() -> None:
         for _ in range(300):
             adder.add()
 
-    threads = [threading.Thread(target=add, args=(adder,)) for adder in adders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    check(buffer, adders)
-    buffer.unlink()
-    other.close()
-    buffer.close()
+    try:
+        together(*(functools.partial(add, adder) for adder in adders))
+        check(buffer, adders)
+    finally:
+        buffer.unlink()
+        other.close()
+        buffer.close()
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 30])

@@ -17,6 +17,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     f"{__name__}.adding",
+    f"{__name__}.crowd",
     f"{__name__}.drawing",
     f"{__name__}.laws",
     f"{__name__}.priorities",

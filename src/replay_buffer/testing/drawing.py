@@ -22,6 +22,7 @@ from .content import (
     live_ids,
     numbered,
 )
+from .crowd import short_turns
 
 
 def draws(buffer: ReplayBuffer) -> list[dict[str, Any]]:
@@ -193,6 +194,7 @@ class Drawing:
             assert ids.tolist() == [1, 2]
             return await buffer.sample_async(50)
 
-        batch = asyncio.run(use())
+        with short_turns():
+            batch = asyncio.run(use())
         assert_whole(batch)
         assert set(batch["k"].tolist()) == {0, 1, 2}

@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from .content import MakeBuffer, add_numbers, assert_whole, live_ids, masses, numbered
-
-
-def together(*works: Callable[[], object]) -> None:
-    """Runs each in a thread of its own and raises what one of them raised."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    if errors:
-        raise errors[0]
+from .crowd import Crowd, together
 
 
 class Threads:
@@ -56,25 +35,16 @@ class Threads:
     ) -> None:
         buffer = numbered(make_buffer, 64, strategy)
         add_numbers(buffer, 64)
-        stop = threading.Event()
-
-        def write() -> None:
-            while not stop.is_set():
-                add_numbers(buffer, 7)
-
-        def learn() -> None:
-            try:
-                for _ in range(150):
-                    batch = buffer.sample(32)
-                    assert_whole(batch)
-                    if buffer.config.weighted:
-                        assert np.isfinite(batch["weights"]).all()
-                        buffer.update_priorities(batch["indices"], np.ones(32))
-                    assert_whole(buffer.latest(10))
-            finally:
-                stop.set()
-
-        together(write, write, learn)
+        with Crowd() as crowd:
+            for _ in range(2):
+                crowd.repeat(add_numbers, buffer, 7)
+            for _ in range(150):
+                batch = buffer.sample(32)
+                assert_whole(batch)
+                if buffer.config.weighted:
+                    assert np.isfinite(batch["weights"]).all()
+                    buffer.update_priorities(batch["indices"], np.ones(32))
+                assert_whole(buffer.latest(10))
         assert len(buffer) == 64
         if strategy == "prioritized":
             expected = masses(buffer.priorities(live_ids(buffer)), 0.6).sum()

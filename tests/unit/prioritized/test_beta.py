@@ -47,6 +47,7 @@ def test_beta_of_the_call_goes_before_that_of_the_config(beta: Any) -> None:
     assert beta_of(buffer.sample(64, beta=None)) == pytest.approx(0.3, abs=1e-5)
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_beta_of_the_call_with_async_and_out() -> None:
     buffer = buffer_with(0.3)
     batch = asyncio.run(buffer.sample_async(64, beta=0.8))

@@ -1,12 +1,13 @@
 """strategy="fifo": oldest first, each row at most so many times. strategy="lifo": newest first."""
 
-import threading
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 from replay_buffer import BufferConfig, Column, InvalidArgument, NotEnoughRows, ReplayBuffer, Schema
+from replay_buffer.testing.crowd import together
 from unit.prioritized.law import Ids, live_ids, make
 
 
@@ -92,21 +93,13 @@ def test_fifo_forgets_cleared_rows() -> None:
 def consume(buffer: ReplayBuffer, batch_size: int, threads: int) -> Ids:
     """What several threads get until there is no more."""
     drawn: list[Ids] = []
-    start = threading.Barrier(threads)
 
     def work() -> None:
-        start.wait()
-        try:
+        with suppress(NotEnoughRows):
             while True:
                 drawn.append(buffer.sample(batch_size)["indices"])
-        except NotEnoughRows:
-            pass
 
-    crew = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in crew:
-        thread.start()
-    for thread in crew:
-        thread.join()
+    together(*[work] * threads)
     return np.concatenate(drawn)
 
 

@@ -3,7 +3,7 @@
 Calls with many ids or bytes release the interpreter's lock, so that these threads truly race.
 """
 
-import sys
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from replay_buffer import BufferConfig, Column, ReplayBuffer, Schema
+from replay_buffer.testing.crowd import Crowd, together
 from unit.prioritized.law import (
     ALMOST_IMPOSSIBLE,
     draw,
@@ -25,65 +26,13 @@ from unit.prioritized.law import (
 )
 
 
-@pytest.fixture(autouse=True)
-def switch_often() -> Iterator[None]:
-    """Threads take turns fifty times as often as they would."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    yield
-    sys.setswitchinterval(before)
-
-
-def run_together(*jobs: Callable[[], None]) -> None:
-    """Runs every job in a thread of its own; raises what one of them raised."""
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(jobs))
-
-    def work(job: Callable[[], None]) -> None:
-        try:
-            start.wait()
-            job()
-        except BaseException as error:
-            errors.append(error)
-
-    crew = [threading.Thread(target=work, args=(job,)) for job in jobs]
-    for thread in crew:
-        thread.start()
-    for thread in crew:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 @contextmanager
-def meanwhile(step: Callable[[int], None]) -> Iterator[None]:
+def meanwhile(step: Callable[[int], None]) -> Iterator[Crowd]:
     """Calls step(0), step(1), … in a thread until the block ends."""
-    stop = threading.Event()
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for turn in _count(stop):
-                step(turn)
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
-def _count(stop: threading.Event) -> Iterator[int]:
-    turn = 0
-    while not stop.is_set():
-        yield turn
-        turn += 1
+    turns = itertools.count()
+    with Crowd() as crowd:
+        crowd.repeat(lambda: step(next(turns)))
+        yield crowd
 
 
 def assert_tree_is_exact(buffer: ReplayBuffer, alpha: float) -> None:
@@ -118,7 +67,7 @@ def test_updates_of_four_threads_and_adds_leave_an_exact_tree(rows: int) -> None
             n = 1 if turn % 2 else rows // 2 + 1
             buffer.add_batch(np.arange(n), priority=rng.lognormal(0, 3, n))
 
-    run_together(*[lambda worker=worker: update(worker) for worker in range(4)], add)
+    together(*[lambda worker=worker: update(worker) for worker in range(4)], add)
     stats = buffer.stats()
     assert stats["updates_applied"] == sum(applied)
     assert stats["updates_applied"] + stats["updates_stale"] == 4 * (50 * 1500 + 100 * 32)
@@ -154,7 +103,7 @@ def test_late_updates_never_hit_the_rows_that_came_after() -> None:
             ids = np.repeat(oldest[0], 40)
             buffer.update_priorities(ids, np.full(len(ids), 5e4))
 
-    run_together(add, update, update)
+    together(add, update, update)
     assert_tree_is_exact(buffer, 1.0)
 
 
@@ -194,7 +143,7 @@ def test_a_change_of_alpha_reaches_rows_that_are_being_added_and_updated() -> No
     def update(turn: int) -> None:
         buffer.update_priorities(ids + max(0, (turn - 1) * (rows // 2)), raws[turn])
 
-    run_together(*map(each_round, (change_alpha, change_alpha_too, add, update)))
+    together(*map(each_round, (change_alpha, change_alpha_too, add, update)))
     assert_tree_is_exact(buffer, buffer.alpha)
 
 
@@ -218,9 +167,10 @@ def test_draws_follow_the_law_while_a_writer_overwrites(strategy: str, width: in
         overwritten[0] += n
 
     counts = np.zeros(rows)
-    with meanwhile(overwrite):
+    with meanwhile(overwrite) as crowd:
         seen = -1
         while counts.sum() < 40_000:
+            crowd.check()
             # One batch for each step of the writer: what it holds while it waits is not drawn.
             if overwritten[0] == seen:
                 time.sleep(0)
@@ -274,7 +224,7 @@ def test_global_weights_are_exact_after_threads_raced() -> None:
         for _ in range(100):
             buffer.update_priorities(np.tile(ids, 2), rng.lognormal(0, 3, 2 * rows))
 
-    run_together(*[lambda worker=worker: update(worker) for worker in range(4)])
+    together(*[lambda worker=worker: update(worker) for worker in range(4)])
     mass = masses(buffer.priorities(ids), 1.0)
     batch = buffer.sample(300)
     np.testing.assert_allclose(batch["weights"], mass.min() / mass[batch["indices"]], rtol=1e-6)
@@ -288,6 +238,6 @@ def test_the_maximum_is_that_of_all_threads() -> None:
         for turn in range(100):
             buffer.update_priorities(np.tile(ids, 6), np.full(600, 2.0 + turn + worker / 4))
 
-    run_together(*[lambda worker=worker: update(worker) for worker in range(4)])
+    together(*[lambda worker=worker: update(worker) for worker in range(4)])
     assert buffer.max_priority == 101.75
     assert buffer.priorities([buffer.add(0)]).tolist() == [101.75]

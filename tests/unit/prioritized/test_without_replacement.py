@@ -1,11 +1,10 @@
 """strategy="without_replacement": every stored row once, then again in another order."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from replay_buffer import NotEnoughRows
+from replay_buffer.testing.crowd import together
 from unit.prioritized.law import UNLIKELY, draw, g_test, live_ids, make
 
 
@@ -107,11 +106,7 @@ def test_several_threads_share_an_epoch() -> None:
     def consume() -> None:
         drawn.extend(buffer.sample(20)["indices"] for _ in range(rows // threads // 20))
 
-    crew = [threading.Thread(target=consume) for _ in range(threads)]
-    for thread in crew:
-        thread.start()
-    for thread in crew:
-        thread.join()
+    together(*[consume] * threads)
     assert np.array_equal(np.sort(np.concatenate(drawn)), ids)
 
 
