@@ -28,6 +28,14 @@ OBSERVATIONS: dict[str, tuple[Any, str]] = {
         },
         "obs/deep/number",
     ),
+    "goals": (
+        {
+            "number": Column((), "int64"),
+            "achieved_goal": Column((2,), "float32"),
+            "desired_goal": Column((2,), "float32"),
+        },
+        "obs/number",
+    ),
 }
 
 
@@ -37,6 +45,9 @@ def observation(kind: str, number: int) -> Values:
         return {"obs": [number, 3 * number + 1]}
     if kind == "scalar":
         return {"obs": float(number)}
+    if kind == "goals":
+        reached = {"obs/achieved_goal": [float(number), 0.0]}
+        return {"obs/number": number, **reached, "obs/desired_goal": [-float(number), 0.0]}
     frame = [[(number + 7 * i + 50 * j) % 256 for i in range(3)] for j in range(2)]
     half = [float(number % 512)]
     return {"obs/frame": frame, "obs/deep/number": number, "obs/deep/half": half}
@@ -135,10 +146,12 @@ class World:
                 self._known(stream.finish(last))
         return ids
 
-    def run(self, to: Writing, steps: int, lengths: list[int] | None = None) -> None:
+    def run(
+        self, to: Writing, steps: int, lengths: list[int] | None = None, **options: Any
+    ) -> None:
         """Steps whose episodes have these lengths, over and over; without them none ends."""
         for _ in range(steps):
-            self.append(to, [self._end_of(stream, lengths) for stream in to.streams])
+            self.append(to, [self._end_of(stream, lengths) for stream in to.streams], **options)
 
     def end(self, of: Writing, stream: int) -> None:
         of.writer.end(stream)

@@ -1,0 +1,192 @@
+"""Where batches are drawn: in this process or in others, from what was filled in this one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laws.laws import Floats, Ids
+from laws.world import Store, store
+from laws.table import Case
+from replay_buffer import NotEnoughRows, ReplayBuffer
+
+PATIENCE = 60  # seconds that a process may take
+BEFORE = 3  # batches that were drawn before those that count
+
+numbers = itertools.count()
+
+
+@dataclass
+class Drawn:
+    """The batches of one handle."""
+
+    ids: list[Ids] = field(default_factory=list)
+    weights: list[Floats] = field(default_factory=list)
+    goals: list[Ids] = field(default_factory=list)  # of hindsight: that reached, or below 0
+
+    @property
+    def all_ids(self) -> Ids:
+        return np.concatenate(self.ids)
+
+
+def draw(source: Any, batches: int, size: int) -> Drawn:
+    drawn = Drawn()
+    for _ in range(batches):
+        batch = source.sample(size)
+        drawn.ids.append(batch["indices"])
+        if "weights" in batch:
+            drawn.weights.append(batch["weights"].astype(np.float64))
+        if "relabelled" in batch:
+            drawn.goals.append(batch["obs"]["desired_goal"][:, 0].astype(np.int64))
+    return drawn
+
+
+def draw_all(source: Any, size: int) -> Drawn:
+    """All that a queue has to give: in batches, and what is left of one in smaller ones."""
+    drawn = Drawn()
+    while size:
+        try:
+            while True:
+                drawn.ids.append(source.sample(size)["indices"])
+        except NotEnoughRows:
+            size //= 2
+    return drawn
+
+
+class Here:
+    """A handle of this process."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def ask(self, call: Any, *args: Any) -> None:
+        self.answer_ = call(self.source, *args)
+
+    def answer(self) -> Drawn:
+        return self.answer_
+
+    def close(self) -> None:
+        pass
+
+
+class Child:
+    """A handle of another process."""
+
+    def __init__(self, of: Store, readonly: bool) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        fork = multiprocessing.get_context("fork")
+        self.process = fork.Process(target=serve, args=(theirs, of, readonly))
+        self.process.start()
+        theirs.close()
+
+    def ask(self, call: Any, *args: Any) -> None:
+        self.connection.send((call, args))
+
+    def answer(self) -> Drawn:
+        assert self.connection.poll(PATIENCE), "a process does not answer"
+        drawn = self.connection.recv()
+        if isinstance(drawn, Exception):
+            raise drawn
+        return drawn
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.join(PATIENCE)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+
+
+def serve(connection: Connection, of: Store, readonly: bool) -> None:
+    buffer = ReplayBuffer.open(of.buffer.location, readonly=readonly)
+    source = of.source(buffer)
+    with contextlib.suppress(EOFError):
+        while True:
+            call, args = connection.recv()
+            try:
+                connection.send(call(source, *args))
+            except Exception as error:
+                connection.send(error)
+
+
+class Scene:
+    """What is stored, and the handles that draw from it."""
+
+    def __init__(self, case: Case, of: Store, handles: Sequence[Here | Child]) -> None:
+        self.case = case
+        self.store = of
+        self.handles = handles
+        self.turns = 0  # that were taken of the schedule
+
+    def draw(self, call: Any, *args: Any) -> list[Drawn]:
+        """By all handles at once."""
+        for handle in self.handles:
+            handle.ask(call, *args)
+        return [handle.answer() for handle in self.handles]
+
+
+@contextlib.contextmanager
+def scene(case: Case, seed: int, folder: Path) -> Iterator[Scene]:
+    with contextlib.ExitStack() as leaving:
+        location = case.place.location
+        if location != "heap:":
+            location += f"{folder}/rows" if location == "file:" else f"laws-{os.getpid()}-{next(numbers)}"
+        of = store(case, location, seed)
+        leaving.callback(lambda: of.buffer.close())
+        if location != "heap:":
+            leaving.callback(lambda: of.buffer.unlink())
+        of.fill()
+        turns = 0
+        if case.draw.mass is not None:
+            draw(of.source(of.buffer), BEFORE, case.draw.batch)
+            turns = BEFORE
+        if case.place.moved == "reopened":
+            of.buffer.close()
+            of.moved(ReplayBuffer.open(location))
+        elif case.place.moved == "restored":
+            of.buffer.checkpoint(folder / "saved")
+            of.buffer.close()
+            of.moved(ReplayBuffer.restore(folder / "saved"))
+        handles: list[Here | Child] = []
+        for _ in range(case.place.children):
+            handles.append(Child(of, case.place.readonly))
+            leaving.callback(handles[-1].close)
+        made = Scene(case, of, handles or [Here(of.source(of.buffer))])
+        made.turns = turns
+        yield made
+
+
+@contextlib.contextmanager
+def writing(of: Store) -> Iterator[None]:
+    """Another thread writes rows meanwhile, as many as do not overwrite any."""
+    room = of.buffer.capacity - of.buffer.size - 500
+    write = of.writing()
+    stop = threading.Event()
+
+    def work() -> None:
+        for _ in range(room):
+            write()
+            if stop.wait(1e-4):
+                return
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
