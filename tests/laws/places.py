@@ -86,7 +86,7 @@ class Child:
     def __init__(self, of: Store, readonly: bool) -> None:
         self.connection, theirs = multiprocessing.Pipe()
         fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=serve, args=(theirs, of, readonly))
+        self.process = fork.Process(target=serve, args=(theirs, of, readonly), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -101,7 +101,7 @@ class Child:
         return drawn
 
     def close(self) -> None:
-        self.connection.close()
+        self.connection.send(None)
         self.process.join(PATIENCE)
         if self.process.exitcode is None:
             self.process.kill()
@@ -111,13 +111,12 @@ class Child:
 def serve(connection: Connection, of: Store, readonly: bool) -> None:
     buffer = ReplayBuffer.open(of.buffer.location, readonly=readonly)
     source = of.source(buffer)
-    with contextlib.suppress(EOFError):
-        while True:
-            call, args = connection.recv()
-            try:
-                connection.send(call(source, *args))
-            except Exception as error:
-                connection.send(error)
+    while (asked := connection.recv()) is not None:
+        call, args = asked
+        try:
+            connection.send(call(source, *args))
+        except Exception as error:
+            connection.send(error)
 
 
 class Scene:
