@@ -68,7 +68,7 @@ class RankSampler final : public Sampler {
   }
 
   bool redraw(Random& random, Pick& pick, unsigned attempt) override {
-    constexpr unsigned kGuesses = 8;
+    constexpr unsigned kGuesses = 64;
     constexpr unsigned kOrders = 8;
     if (attempt > kGuesses * kOrders) {  // no row has the priority that was sorted
       pick.mass = 1;
