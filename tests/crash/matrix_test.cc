@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "operations.h"
+#include "saved.h"
 #include "world.h"
 
 namespace replay_buffer::crash_tests {
@@ -98,14 +99,30 @@ class Matrix : public ::testing::Test {
     guard(text);
     World world(place(operation), operation.config);
     operation.prepare(world);
+    Saved saved;
+    if (world.me) saved.make(world.me->buffer);
     witness().reset();
     const int status = await(
         start([&] { body(operation, world, [&] { os::crash::arm(point, k, Action::kKill); }); }));
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
     killed_at().insert(point);
     world.promise(witness());
+    save(world, saved, "after the kill");
     survive(world, kills++ % 2 == 0);
     world.end();
+  }
+
+  // A checkpoint of what is there now; by one who only reads, where no survivor has it open.
+  static void save(const World& world, Saved& saved, const char* when) {
+    if (world.me) return saved.check(world.me->buffer, when);
+    if (::access(world.where.path().c_str(), F_OK) != 0) return;
+    try {
+      saved.check(Buffer(Segment::open(world.where, os::Access::kRead)), when);
+    } catch (const Error& error) {
+      // A file that has to be recovered first.
+      EXPECT_EQ(error.code(), ErrorCode::kCorrupt) << error.what();
+      EXPECT_TRUE(world.config.durable) << error.what();
+    }
   }
 
   // Who was there before, and who comes now, in either order.
@@ -147,6 +164,8 @@ class Matrix : public ::testing::Test {
     ++stops;
     World world(place(operation), operation.config);
     operation.prepare(world);
+    Saved saved;
+    if (world.me) saved.make(world.me->buffer);
     witness().reset();
     const pid_t pid =
         start([&] { body(operation, world, [&] { os::crash::arm(point, k, Action::kStop); }); });
@@ -154,13 +173,17 @@ class Matrix : public ::testing::Test {
     ASSERT_TRUE(WIFSTOPPED(status)) << "status " << status;
     world.promise(witness());
     bool rival = false;
-    if (!operation.alone && point != "close.alone") work_beside(world, pid, rival);
+    if (!operation.alone && point != "close.alone") {
+      save(world, saved, "while it is stopped");
+      work_beside(world, pid, rival);
+    }
     ::kill(pid, SIGCONT);
     status = await(pid);
     ASSERT_TRUE(WIFEXITED(status)) << "status " << status;
     EXPECT_EQ(WEXITSTATUS(status), rival ? 3 : 0);
     world.promise(witness());
     survive(world, stops % 2 == 0);
+    save(world, saved, "in the end");
     world.end();
   }
 

@@ -306,14 +306,6 @@ class World {
   const BufferConfig config;
   std::unique_ptr<Participant> me;  // the survivor; null while it has nothing open
 
- private:
-  void check_row(std::int64_t id, const testing::NumberedRows& rows, std::size_t at) const {
-    ASSERT_TRUE(rows.whole(at)) << "row " << id << " is torn";
-    const auto known = promised_.find(id);
-    if (known == promised_.end()) return;
-    ASSERT_EQ(rows.number(at), known->second) << "row " << id;
-  }
-
   // What comes after a step, in its episode, is what its writer wrote after it.
   static void check_streams(const Participant& who) {
     const Ring& ring = who.buffer.ring();
@@ -331,6 +323,7 @@ class World {
     }
   }
 
+ private:
   // A queue gives each row once, in order, and nothing that was not added.
   void drain(Participant& who) {
     testing::NumberedRows out(who.buffer.layout().schema, 1);
@@ -346,6 +339,13 @@ class World {
       EXPECT_EQ(++seen[id], 1) << "row " << id << " was given twice";
     }
     EXPECT_FALSE(seen.empty());
+  }
+
+  void check_row(std::int64_t id, const testing::NumberedRows& rows, std::size_t at) const {
+    ASSERT_TRUE(rows.whole(at)) << "row " << id << " is torn";
+    const auto known = promised_.find(id);
+    if (known == promised_.end()) return;
+    ASSERT_EQ(rows.number(at), known->second) << "row " << id;
   }
 
   std::map<std::int64_t, std::uint64_t> promised_;

@@ -58,6 +58,7 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
         }
         REPLAY_CRASH_POINT("claim.held");
         begin_lap(b, lap);
+        REPLAY_CRASH_POINT("claim.begun");
         const std::uint64_t sequence = head;
         counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
         REPLAY_CRASH_POINT("claim.done");

@@ -20,10 +20,6 @@ std::uint64_t digest_of(const std::vector<std::uint64_t>& words) {
   return long_checksum64(std::as_bytes(std::span(words)));
 }
 
-std::uint64_t count_committed(const std::vector<std::uint64_t>& words) {
-  return static_cast<std::uint64_t>(std::count_if(words.begin(), words.end(), row_committed));
-}
-
 bool settled(std::uint64_t word) {
   return (word & 3) != static_cast<std::uint64_t>(RowState::kWriting);
 }
@@ -46,6 +42,12 @@ void BlockCopier::load_words(std::size_t first, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     words_[i] = ring_.rows.word(first + i).load(std::memory_order_acquire);
   }
+}
+
+// Rows of an era past stay behind when the checkpoint is restored.
+void BlockCopier::count_live() {
+  live_ = static_cast<std::uint64_t>(std::count_if(
+      words_.begin(), words_.end(), [&](std::uint64_t word) { return ring_.blocks.live(word); }));
 }
 
 bool BlockCopier::same_words(std::size_t first, std::size_t n) const {
@@ -91,7 +93,7 @@ bool BlockCopier::unchanged(std::size_t block, const BlockEntry& last) {
   for (std::size_t i = 0; i < n; ++i) {
     if (!weighed(first + i, words_[i], raws_[i])) return false;
   }
-  committed_ = count_committed(words_);
+  count_live();
   return same_words(first, n);
 }
 
@@ -101,11 +103,13 @@ BlockEntry BlockCopier::copy(std::size_t block, const Room& room, const Done& do
   entry.rows = written_rows(block);
   load_words(first, entry.rows);
   raws_.assign(entry.rows, 0);
-  committed_ = 0;
+  live_ = 0;
   if (entry.rows == 0) return entry;
   // A block that was cleared has nothing to tell but which ids were given.
-  const bool settled_all = std::all_of(words_.begin(), words_.end(), settled);
-  if (settled_all && count_committed(words_) == 0 && same_words(first, entry.rows)) {
+  const bool empty = std::all_of(words_.begin(), words_.end(), [](std::uint64_t word) {
+    return settled(word) && !row_committed(word);
+  });
+  if (empty && same_words(first, entry.rows)) {
     const std::size_t bytes = entry.rows * sizeof(std::uint64_t);
     std::memcpy(room(bytes), words_.data(), bytes);
     done(bytes);
@@ -123,7 +127,7 @@ BlockEntry BlockCopier::copy(std::size_t block, const Room& room, const Done& do
     entry.kind = BlockKind::kRows;
   }
   entry.digest = digest_of(words_);
-  committed_ = count_committed(words_);
+  count_live();
   return entry;
 }
 
@@ -250,7 +254,9 @@ void BlockCopier::copy_row(std::size_t slot, std::size_t row, std::size_t rows, 
 // between does not change, or its claim has stopped in the middle and is completed here.
 void BlockCopier::describe(std::size_t b, BlockEntry& entry) const {
   const Block& block = ring_.segment->blocks()[b];
-  const auto lap = [&] { return BlockWord::unpack(block.word.load(std::memory_order_acquire)).lap; };
+  const auto lap = [&] {
+    return BlockWord::unpack(block.word.load(std::memory_order_acquire)).lap;
+  };
   Fill fill{};
   do {
     entry.lap = lap();

@@ -22,11 +22,11 @@ class BlockCopier {
   const Shape& shape() const { return shape_; }
 
   // Looks at the row words and priorities of a block. True when its rows are those of `last`, an
-  // entry of an earlier checkpoint; words(), raws() and committed() are then of one moment.
+  // entry of an earlier checkpoint; words(), raws() and live() are then of one moment.
   bool unchanged(std::size_t block, const BlockEntry& last);
 
   // Copies the rows, chunk by chunk: room(bytes) gives memory for one, done(bytes) says it is full.
-  // What was copied is in words(), raws() and committed(). Returns kind, rows and digest.
+  // What was copied is in words(), raws() and live(). Returns kind, rows and digest.
   using Room = std::function<std::byte*(std::size_t bytes)>;
   using Done = std::function<void(std::size_t bytes)>;
   BlockEntry copy(std::size_t block, const Room& room, const Done& done);
@@ -36,13 +36,14 @@ class BlockCopier {
 
   const std::vector<std::uint64_t>& words() const { return words_; }
   const std::vector<float>& raws() const { return raws_; }
-  std::uint64_t committed() const { return committed_; }
+  std::uint64_t live() const { return live_; }
 
  private:
   std::uint64_t lap_of(std::uint64_t word) const {
     return row_id(word) / ring_.rows.capacity() + 1;
   }
   std::size_t written_rows(std::size_t block) const;
+  void count_live();
   void load_words(std::size_t first, std::size_t n);
   bool same_words(std::size_t first, std::size_t n) const;
   bool weighed(std::size_t slot, std::uint64_t word, float& raw) const;
@@ -61,7 +62,7 @@ class BlockCopier {
   std::vector<float> raws_;
   std::vector<std::byte> rows_;  // of a block with an arena
   std::vector<std::byte> arena_;
-  std::uint64_t committed_ = 0;
+  std::uint64_t live_ = 0;
 };
 
 }  // namespace replay_buffer::checkpoint

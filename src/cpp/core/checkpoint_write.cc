@@ -247,8 +247,8 @@ class Checkpointer {
         !std::all_of(raws.begin(), raws.end(), possible_priority)) {
       refuse("the rows of block " + std::to_string(b) + " make no sense");
     }
-    rows_[b] = copier_.committed();
-    result_.rows += copier_.committed();
+    rows_[b] = copier_.live();
+    result_.rows += copier_.live();
   }
 
   // Bytes in use of each file.
