@@ -87,10 +87,11 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   }
 }
 
-std::optional<Claim> Blocks::reclaim(std::uint64_t sequence, Identity me) const {
+std::optional<Claim> Blocks::reclaim(std::uint64_t sequence, Identity me, bool any_age) const {
   const std::uint64_t head = this->head();
   const std::uint64_t most = std::max<std::uint64_t>(1, count_ / kYoung);
-  if (sequence < era() || sequence >= head || head - sequence > most) return {};
+  if (sequence < era() || sequence >= head) return {};
+  if (head - sequence > most && !any_age) return {};
   const std::size_t b = sequence % count_;
   const std::uint32_t lap = lap_of(sequence);
   if (fill(b).lap != static_cast<std::uint16_t>(lap) || written(sequence) >= rows_in(b)) return {};

@@ -53,9 +53,10 @@ class Blocks {
   // kOutOfSpace after the last lap. Without a reaper every owner counts as alive.
   Claim claim(Identity me, const Reaper* reaper = nullptr) const;
 
-  // The block claimed at `sequence` once more, when it has room left, is one of the newest, and
-  // nobody holds it or has claimed it since. Its rows up to written(sequence) are there.
-  std::optional<Claim> reclaim(std::uint64_t sequence, Identity me) const;
+  // The block claimed at `sequence` once more, when it has room left, is one of the newest (or of
+  // any age), and nobody holds it or has claimed it since. Its rows up to written(sequence) are
+  // there.
+  std::optional<Claim> reclaim(std::uint64_t sequence, Identity me, bool any_age = false) const;
 
   // Says that the writer who claimed the block at `from` went on in the one of `to`, which it still
   // holds.

@@ -212,14 +212,6 @@ void Buffer::release() {
   if (generation_ == os::fork_generation()) writer_.close();
 }
 
-void Buffer::resume() {
-  check_writable();
-  if (ring_.layout().has_steps()) return;  // nobody calls add(): it would hold the block for ever
-  const std::lock_guard guard(lock_);
-  const std::uint64_t head = ring_.blocks.head();
-  if (!writer_.unfilled() && head != 0) writer_.resume(head - 1);
-}
-
 // The owner to change things as: in the child of a fork, one of its own.
 Owner& Buffer::owner() {
   check_writable();

@@ -148,8 +148,11 @@ class Buffer {
 
   // Seals the block of add(); the next add() claims another.
   void release();
-  // For a buffer made from a checkpoint: add() goes on where it was.
-  void resume();
+  // Blocks in which this handle has room left, for a checkpoint: the one that is taken up next
+  // comes last.
+  std::vector<Room> room();
+  // For a buffer made from a checkpoint: writers go on there.
+  void resume(std::span<const Room> room);
 
   // Where writers of steps that are closed left room.
   Unfilled& unfilled() { return unfilled_; }

@@ -14,9 +14,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/ring.h"
+#include "core/unfilled.h"
 
 namespace replay_buffer {
 
@@ -29,13 +32,16 @@ struct CheckpointResult {
 // Saves the ring, which may be open for reading only. `path` is a directory: one that is not there
 // and whose parent is, an empty one, or a checkpoint. Throws kBusy when another checkpoint to the
 // path is under way, kInvalidArgument when the path holds something else, kIncompatible when it
-// holds a checkpoint of a newer format, kOutOfSpace.
-CheckpointResult write_checkpoint(const Ring& ring, const std::string& path);
+// holds a checkpoint of a newer format, kOutOfSpace. `room` is what the caller knows of blocks that
+// writers go on in (Buffer::room); those that are open are found.
+CheckpointResult write_checkpoint(const Ring& ring, const std::string& path,
+                                  std::span<const Room> room = {});
 
 // A new segment with what a checkpoint holds; it appears at its location when it is complete. The
-// balance of the rate limiter comes with it only when `limiter` says so. Throws kNotFound,
-// kCorrupt, kIncompatible, and what Segment::create() throws.
+// balance of the rate limiter comes with it only when `limiter` says so. `room` gets what
+// Buffer::resume() needs. Throws kNotFound, kCorrupt, kIncompatible, and what Segment::create()
+// throws.
 std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Location& location,
-                                            bool limiter);
+                                            bool limiter, std::vector<Room>* room = nullptr);
 
 }  // namespace replay_buffer

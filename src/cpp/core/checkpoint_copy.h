@@ -20,6 +20,7 @@ class BlockCopier {
   explicit BlockCopier(const Ring& ring);
 
   const Shape& shape() const { return shape_; }
+  const Owners& owners() const { return owners_; }
 
   // Looks at the row words and priorities of a block. True when its rows are those of `last`, an
   // entry of an earlier checkpoint; words(), raws() and live() are then of one moment.

@@ -52,6 +52,7 @@ void check_header(const ManifestHeader& h, std::uint64_t size, const std::string
   }
   const std::uint64_t columns = h.settings.column_count;
   if (columns == 0 || columns > kMaxColumns) corrupt(where, "its columns make no sense");
+  if (h.room_count > kMostRoom) corrupt(where, "its blocks with room make no sense");
   if (h.file_count > size || h.block_count > size || h.total_bytes != size ||
       sizeof(h) + columns * sizeof(ColumnEntry) + h.file_count * sizeof(FileEntry) +
               h.block_count * sizeof(BlockEntry) !=

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/unfilled.h"
 #include "os/file.h"
 #include "segment/layout.h"
 
@@ -47,6 +48,8 @@ struct SavedEpisode {
   std::uint64_t return_bits;
 };
 
+inline constexpr std::size_t kMostRoom = Unfilled::kMost;
+
 struct ManifestHeader {
   std::uint64_t magic;
   std::uint32_t version;
@@ -61,6 +64,8 @@ struct ManifestHeader {
   std::uint64_t bytes_in;  // see Counters
   std::uint64_t bytes_kept;
   SavedEpisode episodes[kEpisodeCount];  // where rows are steps
+  std::uint64_t room_count;
+  Room room[kMostRoom];  // blocks that writers go on in, the next one last
 };
 
 struct FileEntry {
@@ -98,7 +103,7 @@ struct BlockEntry {
 };
 
 static_assert(sizeof(SavedCounters) == 96);
-static_assert(sizeof(ManifestHeader) == 296 + 16 * kEpisodeCount);
+static_assert(sizeof(ManifestHeader) == 304 + 16 * kEpisodeCount + 16 * kMostRoom);
 static_assert(sizeof(BlockEntry) == 144);
 static_assert(std::is_trivially_copyable_v<ManifestHeader> &&
               std::is_trivially_copyable_v<BlockEntry>);

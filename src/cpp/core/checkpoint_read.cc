@@ -247,10 +247,12 @@ class Restorer {
 }  // namespace checkpoint
 
 std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Location& location,
-                                            bool limiter) {
+                                            bool limiter, std::vector<Room>* room) {
   const checkpoint::Source source = checkpoint::open_source(path);
+  const checkpoint::ManifestHeader& header = source.manifest.header;
+  if (room != nullptr) room->assign(header.room, header.room + header.room_count);
   return Segment::create(
-      location, checkpoint::config_of(source.manifest.header), source.manifest.schema,
+      location, checkpoint::config_of(header), source.manifest.schema,
       [&](const Segment& segment) { checkpoint::Restorer(source, path, segment).run(limiter); });
 }
 

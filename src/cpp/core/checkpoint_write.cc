@@ -8,6 +8,7 @@
 
 #include "core/checkpoint.h"
 #include "core/checkpoint_copy.h"
+#include "core/room.h"
 #include "os/crash_point.h"
 #include "os/directory.h"
 #include "replay_buffer/error.h"
@@ -157,8 +158,9 @@ std::uint64_t next_number(const std::string& path, const std::optional<Manifest>
 
 class Checkpointer {
  public:
-  Checkpointer(const Ring& ring, const std::string& path)
+  Checkpointer(const Ring& ring, const std::string& path, std::span<const Room> room)
       : ring_(ring),
+        room_(room),
         path_(path),
         lock_(open_directory(path)),
         last_(last_manifest(path, ring)),
@@ -176,6 +178,7 @@ class Checkpointer {
     const std::uint64_t head = ring_.blocks.head();
     copy_blocks(m, head);
     save_counters(m, head);
+    save_room(m.header);
     list_files(m);
     publish(m);
     return result_;
@@ -315,6 +318,21 @@ class Checkpointer {
     }
   }
 
+  // Writers of steps take up the last block that was closed, but for those that are open now: they
+  // begin with the oldest. What add() goes on in is the caller's own block, or the newest.
+  void save_room(ManifestHeader& header) const {
+    std::vector<Room> room = open_room(ring_, copier_.owners());
+    if (ring_.layout().has_steps()) {
+      std::reverse(room.begin(), room.end());
+      room.insert(room.begin(), room_.begin(), room_.end());
+    } else {
+      room.insert(room.end(), room_.begin(), room_.end());
+    }
+    header.room_count = std::min(room.size(), kMostRoom);
+    std::copy_n(room.end() - static_cast<std::ptrdiff_t>(header.room_count), header.room_count,
+                header.room);
+  }
+
   void list_files(Manifest& m) {
     for (const auto& [number, used] : uses(m)) {
       if (number == data_.number()) {
@@ -391,6 +409,7 @@ class Checkpointer {
   }
 
   const Ring& ring_;
+  std::span<const Room> room_;
   std::string path_;
   os::File lock_;
   std::optional<Manifest> last_;
@@ -403,11 +422,12 @@ class Checkpointer {
 }  // namespace
 }  // namespace checkpoint
 
-CheckpointResult write_checkpoint(const Ring& ring, const std::string& path) {
+CheckpointResult write_checkpoint(const Ring& ring, const std::string& path,
+                                  std::span<const Room> room) {
   // "a/" is "a": its entry, which has to be on the disk too, is in the directory above.
   const std::size_t last = path.find_last_not_of('/');
   const std::string plain = last == std::string::npos ? path : path.substr(0, last + 1);
-  return checkpoint::Checkpointer(ring, plain).run();
+  return checkpoint::Checkpointer(ring, plain, room).run();
 }
 
 }  // namespace replay_buffer

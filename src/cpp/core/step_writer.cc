@@ -109,7 +109,7 @@ void StepWriter::check(const StepBatch& batch) const {
 // A new writer goes on where one that is closed left room: all its first rows begin episodes, and
 // have nothing behind them.
 void StepWriter::resume() {
-  std::optional<std::uint64_t> left;
+  std::optional<Room> left;
   do {
     left = buffer_.unfilled().take(streams_.size());
   } while (left && !writer_.resume(*left));
@@ -273,7 +273,7 @@ void StepWriter::close() {
   }
   const std::optional<std::uint64_t> left = writer_.unfilled();
   writer_.close();
-  if (left) buffer_.unfilled().put(*left, streams_.size());
+  if (left) buffer_.unfilled().put({*left, 0}, streams_.size());
 }
 
 double StepWriter::reward_of(const StepBatch& batch, std::size_t stream) const {

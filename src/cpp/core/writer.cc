@@ -189,14 +189,14 @@ void Writer::forget_older_laps() {
   }
 }
 
-bool Writer::resume(std::uint64_t sequence) {
+bool Writer::resume(const Room& room) {
   era_ = ring_.blocks.era();
-  const std::optional<Claim> claim = ring_.blocks.reclaim(sequence, me_);
+  const std::optional<Claim> claim = ring_.blocks.reclaim(room.claim, me_, room.open != 0);
   if (!claim) return false;
   claim_ = *claim;
   open_ = true;
   // One that its writer left early may be linked to another of that writer any time.
-  if (ring_.rows.has_arenas() && ring_.blocks.left_after(sequence) != claim_.rows) {
+  if (ring_.rows.has_arenas() && ring_.blocks.left_after(room.claim) != claim_.rows) {
     seal();
     return false;
   }

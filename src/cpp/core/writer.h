@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/ring.h"
+#include "core/unfilled.h"
 
 namespace replay_buffer {
 
@@ -37,7 +38,7 @@ class Writer {
 
   // Goes on in the block that was claimed at `sequence`, as a chain of its own. False when it has
   // no room left or somebody else has it. REQUIRES: the writer holds no block.
-  bool resume(std::uint64_t sequence);
+  bool resume(const Room& room);
   // The claim of the open block, if it has room left: for somebody to resume() when this one is
   // closed.
   std::optional<std::uint64_t> unfilled() const {

@@ -168,7 +168,7 @@ nb::dict checkpoint(const Handle& handle, const std::string& path) {
   CheckpointResult result;
   {
     const MaybeRelease released(true);
-    result = write_checkpoint(keep->ring(), path);
+    result = write_checkpoint(keep->ring(), path, keep->room());
   }
   nb::dict d;
   d["rows"] = result.rows;
@@ -182,8 +182,9 @@ void restore(Handle& handle, const std::string& path, const std::string& locatio
   std::shared_ptr<Buffer> buffer;
   {
     const MaybeRelease released(true);
-    buffer = std::make_shared<Buffer>(restore_checkpoint(path, where, limiter));
-    buffer->resume();
+    std::vector<Room> room;
+    buffer = std::make_shared<Buffer>(restore_checkpoint(path, where, limiter, &room));
+    buffer->resume(room);
   }
   const bool scheduled = buffer->layout().settings.beta_steps != 0;
   use(handle, std::move(buffer), scheduled);
