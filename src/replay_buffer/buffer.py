@@ -204,8 +204,9 @@ class ReplayBuffer(_core.Buffer):
         limiter is None, or the rate limiter's settings, its balance (samples_per_insert times the
         rows added, less the rows drawn) and how many processes wait.
 
-        episodes, of steps, are those that ended: finished, their steps and return_sum, and lengths
-        and returns of the latest; zeros before the first row.
+        episodes, of steps, are those that ended, unless the buffer was cleared after they began:
+        finished, their steps and return_sum, and lengths and returns of the latest; zeros before
+        the first row.
         """
         return stats.of(self)
 

@@ -50,8 +50,9 @@ class NStep:
 class FrameStack:
     """Observations of the last `n` frames, the oldest first, in a new leading dimension.
 
-    Before the first frame of an episode stands that frame again. `columns` are those stacked, by
-    path ("obs/pixels"); without it all of the observation.
+    Before the first frame of an episode stands that frame again; a row is no start where frames of
+    its episode are overwritten or cleared. `columns` are those stacked, by path ("obs/pixels");
+    without it all of the observation.
     """
 
     n: int
@@ -106,9 +107,9 @@ class Sequence:
 class Trajectory:
     """Whole episodes: arrays [batch, time, ...], `mask`, `lengths` and `final_obs`.
 
-    Only episodes that ended, and of which no step is overwritten, are drawn. The time is that of
-    the longest in the batch, or more where `out` has room for it; with `length` it is always that,
-    and longer episodes are not drawn.
+    Only episodes that ended, and of which no step is overwritten or cleared, are drawn. The time is
+    that of the longest in the batch, or more where `out` has room for it; with `length` it is
+    always that, and longer episodes are not drawn.
     """
 
     length: int | None = None

@@ -73,8 +73,8 @@ class Stream:
         self.open = self.ending = False
 
     def forget(self) -> None:
-        """The rows are cleared: what comes is an episode of its own, with nothing before it."""
-        self.open = self.linked = False
+        """The rows are cleared: an episode that is open goes on without its start."""
+        self.linked = self.open
 
     def _begin(self) -> None:
         before = self.episodes[-1] if self.linked else None

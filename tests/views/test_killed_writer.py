@@ -116,6 +116,8 @@ def test_the_copy_of_a_writer_in_a_fork_writes_streams_of_its_own(
         actor.act()
 
     def go_on() -> None:
+        for stream in range(3):  # else the episodes of the parent's environments would go on
+            actor.writer.end(stream)
         actor.streams = actor.streams + 100
         actor.episode[:] = 0
         actor.step[:] = 0

@@ -115,18 +115,14 @@ void StepWriter::resume() {
   } while (left && !writer_.resume(*left));
 }
 
-// What rows say of distances holds within a chain: where it was broken, episodes are cut.
+// What rows say of distances holds within a chain: where it was broken, episodes lose their start.
 void StepWriter::begin_chain() {
   if (chain_ == 0) resume();
   writer_.begin();
   if (writer_.chain() == chain_) return;
   chain_ = writer_.chain();
   position_ = 0;
-  for (Stream& stream : streams_) {
-    const bool ending = stream.ending;  // the next row is a last observation still, if of nothing
-    stream = {};
-    stream.ending = ending;
-  }
+  for (Stream& stream : streams_) stream.whole = stream.linked = false;
 }
 
 // Stream i's row of this call lies at position_ + i, that of the next at position_ + K + extras +
@@ -140,6 +136,7 @@ Mark StepWriter::mark(std::size_t i, bool end, std::size_t extra, std::size_t ex
   if (!stream.open) {
     stream.steps = 0;
     stream.sum = 0;
+    stream.whole = true;
     mark.flags |= row_flag::kFirst;
   }
   const std::uint64_t at = position_ + i;
@@ -201,8 +198,19 @@ void StepWriter::append(const StepBatch& batch) {
   } catch (...) {
     // Some rows may be there. What comes now is of another chain, and meant as this call was.
     writer_.close();
-    for (std::size_t i = 0; i < streams_.size(); ++i) streams_[i].ending = ending_[i] != 0;
+    take_back();
     throw;
+  }
+}
+
+// Streams are as they were before a call that failed.
+void StepWriter::take_back() {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    stream.ending = ending_[i] != 0;
+    if (!stream.linked || stream.last < position_) continue;  // it had not come to this one
+    --stream.steps;
+    stream.open = stream.steps != 0;
   }
 }
 
@@ -253,7 +261,9 @@ void StepWriter::write_step(const StepBatch& batch) {
     writer_.append(1, columns, nullptr, nullptr, &last);
   }
   position_ += k + ended.size();
-  for (const std::size_t i : finished) finish_episode(streams_[i]);
+  for (const std::size_t i : finished) {
+    if (streams_[i].whole) finish_episode(streams_[i]);
+  }
 }
 
 void StepWriter::end(std::size_t stream) {
@@ -273,6 +283,7 @@ void StepWriter::close() {
   }
   const std::optional<std::uint64_t> left = writer_.unfilled();
   writer_.close();
+  for (Stream& stream : streams_) stream.open = false;
   if (left) buffer_.unfilled().put({*left, 0}, streams_.size());
 }
 

@@ -3,10 +3,12 @@
 // A call writes one row for each stream, and behind these, where an episode ended and its last
 // observation came with it, one row for that: so every step has a successor, and none is of another
 // episode. Rows carry the way to their neighbours (Link), and each stream's state is only here: who
-// closes the writer, or dies, cuts the episodes that are open.
+// closes the writer, or dies, cuts the episodes that are open. Where the way is lost under an open
+// writer, as by clear(), an episode goes on without its start: its rows keep their numbers, none is
+// a first one, and the episode has no return.
 //
 // Thread safety: calls are serialised by a lock of this process. In the child of a fork the writer
-// begins anew, as an owner of its own.
+// is an owner of its own, and loses its way.
 #pragma once
 
 #include <cstddef>
@@ -69,6 +71,7 @@ class StepWriter {
   struct Stream {
     bool open = false;        // its last row has a successor yet to come
     bool ending = false;      // kNextStep: that is the episode's last observation
+    bool whole = false;       // its episode began in this chain
     bool linked = false;      // it has a last row in this chain
     std::uint64_t last = 0;   // where, counted in rows of the chain
     std::uint32_t steps = 0;  // of its episode
@@ -86,6 +89,7 @@ class StepWriter {
                           Ragged& ragged) const;
   void write_step(const StepBatch& batch);
   void write(const StepBatch& batch, std::size_t from, std::size_t end, bool final);
+  void take_back();
   void finish_episode(const Stream& stream) const;
   double reward_of(const StepBatch& batch, std::size_t stream) const;
 
