@@ -86,10 +86,12 @@ TEST_P(Varied, ACheckpointHasEveryRowAndGoesOn) {
     for (std::size_t i = 0; i < rows; ++i) b.add(1);
     write_checkpoint(b.buffer.ring(), directory / "c");
     b.add(3);
-    const CheckpointResult saved = write_checkpoint(b.buffer.ring(), directory / "c");
+    const CheckpointResult saved =
+        write_checkpoint(b.buffer.ring(), directory / "c", b.buffer.room());
     EXPECT_EQ(saved.rows, b.buffer.size());
-    Buffer restored(restore_checkpoint(directory / "c", {}, false));
-    restored.resume();
+    std::vector<Room> room;
+    Buffer restored(restore_checkpoint(directory / "c", {}, false, &room));
+    restored.resume(room);
     std::vector<std::int64_t> ids = b.latest(40);
     std::vector<std::int64_t> found(40);
     found.resize(restored.latest(40, found.data()));
