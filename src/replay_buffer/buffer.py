@@ -139,7 +139,7 @@ class ReplayBuffer(_core.Buffer):
         """
         source = os.fspath(path)
         return sharing.attached(
-            cls, location, lambda self: self._restore(source, location, bool(limiter))
+            cls, location, lambda self: self._restore(source, location, bool(limiter)), made=True
         )
 
     # ------------------------------------------------------------------------------------- facts

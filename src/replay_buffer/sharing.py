@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from .config import BufferConfig
-from .inference import Draft
+from .errors import Corrupt, InvalidArgument, SchemaMismatch
+from .inference import Draft, check_steps
 from .schema import Schema
 
 if TYPE_CHECKING:
@@ -31,19 +32,37 @@ _shared: weakref.WeakSet[ReplayBuffer] = weakref.WeakSet()
 _watching_forks = False
 
 
-def attached(cls: type[Handle], location: str, attach: Callable[[Handle], None]) -> Handle:
-    """A buffer that `attach` gives its segment; columns and config come from there."""
+def attached(
+    cls: type[Handle], location: str, attach: Callable[[Handle], None], *, made: bool = False
+) -> Handle:
+    """A buffer that `attach` gives its segment; columns and config come from there.
+
+    Where they are those of no buffer, a segment that was just `made` is removed.
+    """
     buffer = cls.__new__(cls)
     _core.Buffer.__init__(buffer)
     buffer._begin(location)
     attach(buffer)
+    try:
+        _describe(buffer)
+    except (InvalidArgument, SchemaMismatch) as error:
+        buffer._release()
+        if made and location not in ("heap:", "shm:"):
+            _core.remove(location, False)
+        raise Corrupt(f"{location} is not a whole segment: {error}") from error
+    attend(buffer)
+    return buffer
+
+
+def _describe(buffer: ReplayBuffer) -> None:
+    """Takes over what the segment says of itself."""
     facts = buffer._facts()
     buffer._config = BufferConfig.from_core(facts)
     buffer._seed = facts["seed"]
     buffer._draft = Draft()
     buffer._schema = Schema.from_core(facts["columns"])
-    attend(buffer)
-    return buffer
+    if buffer._config.storage == "steps":
+        check_steps(buffer._schema)
 
 
 def attend(buffer: ReplayBuffer) -> None:

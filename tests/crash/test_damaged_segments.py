@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from crash.processes import add, make
-from replay_buffer import Corrupt, Incompatible, InvalidArgument, ReplayBuffer, ReplayBufferError
+from replay_buffer import (
+    BufferConfig,
+    Column,
+    Corrupt,
+    Incompatible,
+    ReplayBuffer,
+    ReplayBufferError,
+    _core,
+)
 
 pytestmark = pytest.mark.usefixtures("shm_dir")
 
@@ -106,7 +114,7 @@ def test_a_header_forged_with_its_checksum_is_refused_or_works(specimen: Path) -
         value = int(rng.choice([0, 1, 2, 255, 2**31, 2**32 - 1, int(rng.integers(2**32))]))
         try:
             opened_as(specimen, with_checksum(patched(raw, offset, "<I", value)))
-        except (Corrupt, Incompatible, InvalidArgument):
+        except (Corrupt, Incompatible):
             continue
         with ReplayBuffer.open("shm:hostile") as buffer:
             buffer.stats()
@@ -126,3 +134,54 @@ def test_column_names_that_make_no_sense_are_corrupt(
         raw = raw[:at] + name.encode("latin-1").ljust(64, b"\0") + raw[at + 64 :]
     with pytest.raises(Corrupt):
         opened_as(specimen, with_checksum(raw))
+
+
+STEPS = ("obs", "action", "reward", "terminated", "truncated")
+
+
+@pytest.fixture
+def steps(shm_dir: Path) -> Path:
+    """A segment of steps, column by column in the order of STEPS."""
+    flag = Column((), "bool")
+    columns = {name: Column() for name in STEPS[:3]} | {"terminated": flag, "truncated": flag}
+    config = BufferConfig(50, storage="steps")
+    with ReplayBuffer.create("shm:hostile", config, schema=columns) as buffer:
+        writer = buffer.writer()
+        for i in range(20):
+            writer.append(i, 0, 1, i % 4 == 3, False, final_obs=i)
+    return shm_dir / "replay_buffer.hostile"
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_segment_of_steps_without_one_of_their_columns_is_corrupt(
+    steps: Path, number: int
+) -> None:
+    at = 640 + 192 * number
+    raw = steps.read_bytes()
+    name = STEPS[number].encode().ljust(16, b"\0")
+    assert raw[at : at + 16] == name
+    opened_as(steps, with_checksum(raw))
+    forged = raw[:at] + b"other".ljust(16, b"\0") + raw[at + 16 :]
+    with pytest.raises(Corrupt, match=STEPS[number]):
+        opened_as(steps, with_checksum(forged))
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_segment_of_steps_whose_flags_are_no_bools_is_corrupt(steps: Path, number: int) -> None:
+    forged = patched(steps.read_bytes(), 640 + 192 * number + 96, "<I", 6)  # uint8, as large
+    with pytest.raises(Corrupt, match=STEPS[number]):
+        opened_as(steps, with_checksum(forged))
+
+
+def test_a_checkpoint_of_such_a_segment_is_corrupt_too(steps: Path, tmp_path: Path) -> None:
+    """And leaves nothing where it would have been restored."""
+    raw = steps.read_bytes()
+    forged = patched(raw, 640 + 192 * 3 + 96, "<I", 6)
+    steps.write_bytes(with_checksum(forged))
+    core = _core.Buffer()
+    core._open("shm:hostile", True)
+    core._checkpoint(str(tmp_path / "saved"))
+    core._release()
+    with pytest.raises(Corrupt, match="terminated"):
+        ReplayBuffer.restore(tmp_path / "saved", "shm:again")
+    assert [path.name for path in steps.parent.iterdir()] == [steps.name]
