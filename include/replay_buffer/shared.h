@@ -19,16 +19,24 @@ class SharedCircularBuffer : public ReplayBuffer<Observation, Action> {
   using Base = ReplayBuffer<Observation, Action>;
 
  public:
-  // Throws kAlreadyExists when somebody has one open there, kOutOfSpace.
-  static SharedCircularBuffer create(const std::string& location, const BufferConfig& config) {
-    return SharedCircularBuffer(Store::create(location, config, Base::schema()));
+  // Throws kOutOfSpace, and kAlreadyExists when there is one, whether or not anybody has it open;
+  // with `overwrite` that one is replaced, and lives on where it is open.
+  static SharedCircularBuffer create(const std::string& location, const BufferConfig& config,
+                                     bool overwrite = false) {
+    return SharedCircularBuffer(Store::create(location, config, Base::schema(), overwrite));
+  }
+  // Opens the one that is there, or creates it: of processes that call this at once one creates.
+  // Throws also kInvalidArgument when the one there was made with another config.
+  static SharedCircularBuffer open_or_create(const std::string& location,
+                                             const BufferConfig& config) {
+    return SharedCircularBuffer(Store::open_or_create(location, config, Base::schema()));
   }
   // Throws kNotFound, kSchemaMismatch when it holds something else. One opened for reading cannot
   // add, and needs no permission to write.
   static SharedCircularBuffer open(const std::string& location, bool readonly = false) {
     return SharedCircularBuffer(Store::open(location, Base::schema(), readonly));
   }
-  // Removes the name; the buffer lives on where it is open.
+  // Removes the name; the buffer lives on where it is open. Throws kNotFound.
   static void unlink(const std::string& location) { Store::unlink(location); }
 
  private:
@@ -42,9 +50,14 @@ class SharedPrioritizedReplayBuffer : public PrioritizedReplayBuffer<Observation
 
  public:
   static SharedPrioritizedReplayBuffer create(const std::string& location,
-                                              const BufferConfig& config) {
+                                              const BufferConfig& config, bool overwrite = false) {
     return SharedPrioritizedReplayBuffer(
-        Store::create(location, Base::prioritized(config), Base::schema()));
+        Store::create(location, Base::prioritized(config), Base::schema(), overwrite));
+  }
+  static SharedPrioritizedReplayBuffer open_or_create(const std::string& location,
+                                                      const BufferConfig& config) {
+    return SharedPrioritizedReplayBuffer(
+        Store::open_or_create(location, Base::prioritized(config), Base::schema()));
   }
   // Throws also kInvalidArgument when the buffer there is not drawn by priority.
   static SharedPrioritizedReplayBuffer open(const std::string& location, bool readonly = false) {

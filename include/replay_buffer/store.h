@@ -22,13 +22,18 @@ class Store {
   ~Store();
 
   // The same at a location ("shm:name", "file:path", "heap:") where other processes can open it.
-  // Throws kAlreadyExists, kOutOfSpace.
-  static Store create(const std::string& location, const BufferConfig& config,
-                      const Schema& schema);
+  // Throws kOutOfSpace, and kAlreadyExists where there is one, unless `overwrite` has it replaced.
+  static Store create(const std::string& location, const BufferConfig& config, const Schema& schema,
+                      bool overwrite);
+  // One that exists, or where there is none a new one: of processes that call this at once one
+  // creates it. Throws what the two throw, and kInvalidArgument when the one that exists was made
+  // with another config. Its seed and alpha are its own.
+  static Store open_or_create(const std::string& location, const BufferConfig& config,
+                              const Schema& schema);
   // One that exists, with the config it was made with. Throws kNotFound, kCorrupt, kIncompatible,
   // kPermissionDenied, and kSchemaMismatch unless its columns are those of `schema`.
   static Store open(const std::string& location, const Schema& schema, bool readonly);
-  // Removes the name; the buffer lives on where it is open.
+  // Removes the name; the buffer lives on where it is open. Throws kNotFound.
   static void unlink(const std::string& location);
 
   BufferConfig config() const;

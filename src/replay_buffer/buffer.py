@@ -23,9 +23,20 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, arguments, conversion, reading, settling, sharing, stats, waiting
+from . import (
+    _core,
+    arguments,
+    conversion,
+    lifecycle,
+    reading,
+    settling,
+    sharing,
+    shortage,
+    stats,
+    waiting,
+)
 from .config import BufferConfig, check_beta_can_be, shortest
-from .errors import Closed, InvalidArgument, NotEnoughRows, NotFound
+from .errors import Closed, InvalidArgument, NotEnoughRows
 from .inference import Draft
 from .schema import Schema
 from .view import View
@@ -49,6 +60,8 @@ class ReplayBuffer(_core.Buffer):
 
     With storage="steps" rows are the steps of streams, written by a `writer`; `sample` gives
     transitions, and a `view` what else can be made of steps.
+
+    As a context manager a buffer is closed at the end, and never removed: see `unlink`.
     """
 
     def __init__(
@@ -92,36 +105,59 @@ class ReplayBuffer(_core.Buffer):
         reward_dtype: Any = None,
         schema: Schema | Mapping[str, Any] | None = None,
         seed: int | None = None,
+        overwrite: bool = False,
     ) -> Self:
         """A new buffer at a location, which other processes can open.
 
-        location  "shm:name"   shared memory; replaces one that a crash left behind
+        location  "shm:name"   shared memory
                   "shm:"       shared memory without a name: for the children of this process
                   "file:path"  a file that survives the process
                   "heap:"      memory of this process
 
-        Its layout is fixed here, so shapes and dtypes are given, or a schema. Raises AlreadyExists,
-        and OutOfSpace when memory or disk is not there: it is taken now.
+        Its layout is fixed here, so shapes and dtypes are given, or a schema. Where there is a
+        buffer, whether or not anybody has it open, this raises AlreadyExists; with `overwrite` it
+        is replaced, and lives on where it is open. Raises OutOfSpace when memory or disk is not
+        there: it is taken now.
         """
-        self = cls(config, seed=seed)
-        _core.check_location(location)
-        check_beta_can_be(config, "shared with other processes")
         draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
-        steps = config.storage == "steps"
-        self._location = location
-        settling.use(self, draft.explicit(steps=steps) if schema is None else draft.given(schema))
-        sharing.attend(self)
-        return self
+        columns = lifecycle.schema_of(draft, schema, config)
+        return lifecycle.create(cls, location, config, columns, seed, overwrite=bool(overwrite))
 
     @classmethod
-    def open(cls: type[Self], location: str, *, readonly: bool = False) -> Self:
+    def open_or_create(
+        cls: type[Self],
+        location: str,
+        config: BufferConfig,
+        obs_shape: Any = None,
+        action_dim: int | None = None,
+        *,
+        obs_dtype: Any = None,
+        action_shape: Any = None,
+        action_dtype: Any = None,
+        reward_dtype: Any = None,
+        schema: Schema | Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """The buffer at a location, or a new one where there is none; see `open` and `create`.
+
+        Of processes that call this at once one creates, and all share. One that exists must have
+        these columns and this config, and this seed if it is given; alpha may have been changed.
+        Else this raises SchemaMismatch or InvalidArgument, which say what differs.
+        """
+        draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
+        columns = lifecycle.schema_of(draft, schema, config)
+        return lifecycle.open_or_create(cls, location, config, columns, seed)
+
+    @classmethod
+    def open(cls: type[Self], location: str, *, readonly: bool = False, wait: float = 0) -> Self:
         """A buffer that exists. Its columns and config come from the segment.
 
         Opened with `readonly` it needs no permission to write, and draws without being counted.
-        A file that was not closed is recovered. Raises NotFound, Corrupt, Incompatible,
+        A file that was not closed is recovered. `wait` is for how many seconds to look for one that
+        somebody is yet to create; then it raises Timeout. Raises NotFound, Corrupt, Incompatible,
         PermissionDenied.
         """
-        return sharing.attached(cls, location, lambda self: self._open(location, bool(readonly)))
+        return lifecycle.open_there(cls, location, bool(readonly), wait)
 
     @classmethod
     def restore(
@@ -130,6 +166,7 @@ class ReplayBuffer(_core.Buffer):
         location: str = "heap:",
         *,
         limiter: bool = False,
+        overwrite: bool = False,
     ) -> Self:
         """A new buffer from a checkpoint, at any location: see `create`.
 
@@ -137,9 +174,9 @@ class ReplayBuffer(_core.Buffer):
         limiter begins anew unless `limiter` is set. Raises NotFound, Corrupt, Incompatible,
         AlreadyExists, OutOfSpace.
         """
-        source = os.fspath(path)
+        source, flags = os.fspath(path), (bool(limiter), bool(overwrite))
         return sharing.attached(
-            cls, location, lambda self: self._restore(source, location, bool(limiter)), made=True
+            cls, location, lambda self: self._restore(source, location, *flags), made=True
         )
 
     # ------------------------------------------------------------------------------------- facts
@@ -252,21 +289,27 @@ class ReplayBuffer(_core.Buffer):
         timeout: float | None = None,
     ) -> Batch:
         """`sample` in a thread of the loop's executor."""
-        call = functools.partial(self.sample, batch_size, out=out, beta=beta)
-        return await waiting.in_thread(call, timeout)
+
+        def call(timeout: float) -> Batch:
+            patience = shortage.Patience(self, timeout, for_rows)
+            return self._draw(batch_size, out, beta, patience)
+
+        for_rows = timeout is not None
+        return await waiting.in_thread(call, timeout, self._who)
 
     # ----------------------------------------------------------------------------------- writing
 
     async def add_async(self, *values: Any, timeout: float | None = None, **columns: Any) -> int:
         """`add` in a thread of the loop's executor."""
-        return await waiting.in_thread(functools.partial(self.add, *values, **columns), timeout)
+        call = functools.partial(self.add, *values, **columns)
+        return await waiting.in_thread(call, timeout, self._who)
 
     async def add_batch_async(
         self, *values: Any, timeout: float | None = None, **columns: Any
     ) -> Ids:
         """`add_batch` in a thread of the loop's executor."""
         call = functools.partial(self.add_batch, *values, **columns)
-        return await waiting.in_thread(call, timeout)
+        return await waiting.in_thread(call, timeout, self._who)
 
     def writer(self, streams: int = 1, autoreset: Autoreset = "same_step") -> StepWriter:
         """A writer of the steps of `streams` environments; see StepWriter. Any number may write."""
@@ -304,15 +347,18 @@ class ReplayBuffer(_core.Buffer):
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
         return self._checkpoint(os.fspath(path))
 
-    def unlink(self) -> None:
+    def unlink(self: ReplayBuffer | str, /) -> None:
         """Remove the buffer's name or file. It lives on where it is open.
 
-        Raises NotFound when the name is gone, or is that of a newer buffer: that one keeps it.
+        May be called again, and when closed. A newer buffer that has taken the name keeps it: this
+        raises NotFound, as when the name is gone. A handle for reading raises ReadOnly.
+
+        `ReplayBuffer.unlink("shm:name")` needs no handle.
         """
-        self._check_open()
-        own = self._identity() if self._settled() else (0, 0, 0)  # it has no name
-        if not _core.remove_own(self._location, own):
-            raise NotFound(f"{self._location} is no longer the name of this buffer")
+        if isinstance(self, ReplayBuffer):
+            lifecycle.unlink(self)
+        else:
+            lifecycle.unlink_location(self)
 
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
@@ -392,30 +438,31 @@ class ReplayBuffer(_core.Buffer):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        if self._config.storage == "steps":
-            return self._one_step().sample(batch_size, out=out, beta=beta, timeout=timeout)
-        n = arguments.count("batch_size", batch_size)
-        self._check_open()
-        if beta is not None:
-            self._check_weighted()
-        seconds = waiting.seconds(timeout)
-        if self._schema is None and self._config.limited:
-            seconds = self._await_first_row(n, seconds)
-        if self._schema is None:
-            raise NotEnoughRows(f"cannot sample {n} rows: the buffer is empty")
-        if out is not None:
-            reading.check_out(self, out, n)
-        if n > 2**31 - 1:
-            raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
-        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+        return self._draw(batch_size, out, beta, shortage.Patience(self, timeout))
 
     def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
         return conversion.update_priorities(self, indices, td_errors)
 
     # --------------------------------------------------------------------------------- internals
 
+    def _draw(self, batch_size: Any, out: Any, beta: Any, patience: shortage.Patience) -> Batch:
+        if self._config.storage == "steps":
+            return self._one_step()._draw(batch_size, out, beta, patience)
+        n = shortage.check(self, batch_size, beta, patience)
+        if out is not None:
+            reading.check_out(self, out, n)
+        return shortage.draw(
+            self,
+            n,
+            lambda left: self._sample_prepared(n, out=out, beta=beta, timeout=left),
+            patience,
+        )
+
     def _begin(self, location: str) -> None:
         self._location = location
+        self._reads_only = False
+        self._own = (0, 0, 0)  # what unlink() removes: an identity; of heap memory there is none
+        self._unlinked = False
         self._closed = False
         self._settling: threading.Lock = threading.Lock()
         self._writers: weakref.WeakSet[StepWriter] = weakref.WeakSet()
@@ -425,9 +472,12 @@ class ReplayBuffer(_core.Buffer):
         """The exponent of the next batch; called by `sample` when the config has a schedule."""
         return self._config.beta(draws) if callable(self._config.beta) else self._config.beta
 
-    def _await_first_row(self, n: int, limit: float) -> float:
-        """Waits for the row, of another thread, that settles the columns."""
-        return settling.await_first_row(self, n, limit)
+    def _who(self) -> str:
+        return shortage.writers(self)
+
+    def _warn_of_wait(self, told: str) -> None:
+        """Called by the core when a call has waited for long."""
+        waiting.warn_of_wait(told, self._who())
 
     def _one_step(self) -> View:
         if self._transitions is None:

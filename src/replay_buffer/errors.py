@@ -87,6 +87,10 @@ class SystemFailure(ReplayBufferError, OSError):
     code = 15
 
 
+class ReplayBufferWarning(RuntimeWarning):
+    """What this package warns of: calls that have waited for long."""
+
+
 _BY_CODE = {cls.code: cls for cls in ReplayBufferError.__subclasses__()}
 
 

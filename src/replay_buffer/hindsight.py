@@ -10,6 +10,7 @@ import numpy as np
 from . import arguments
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Column, Schema
+from .shortage import Patience
 from .view import Output, Role, View, find
 from .views import GoalFunction, Hindsight
 
@@ -35,12 +36,13 @@ class HindsightView(View):
         """Draw a batch with relabelled goals; see ReplayBuffer.sample."""
         if out is None:
             return self._relabel(super().sample(batch_size, beta=beta, timeout=timeout))
-        n, seconds = self._await_columns(batch_size, beta, timeout)
+        patience = Patience(self._buffer, timeout)
+        n = self._check(batch_size, beta, patience)
         shown = {k: v for k, v in self._expected.items() if k not in HIDDEN}
         arguments.check_arrays(shown, out, n)
         hidden = {k: v for k, v in self._expected.items() if k in HIDDEN}
         whole = {**out, **_empty(hidden, n)}
-        out.update(self._relabel(super().sample(n, out=whole, beta=beta, timeout=seconds)))
+        out.update(self._relabel(self._draw(n, whole, beta, patience)))
         return out
 
     def get(self, ids: Any) -> Batch:

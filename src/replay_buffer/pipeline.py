@@ -35,14 +35,14 @@ def shared_memory_rl_pipeline(
     """
     num_envs, obs_dim = _positive("num_envs", num_envs), _positive("obs_dim", obs_dim)
     with ExitStack() as blocks:
-        shared = [
-            blocks.enter_context(SharedArray.create(shape, dtype))
-            for shape, dtype in (
-                ((num_envs, obs_dim), "float64"),
-                ((num_envs,), "float64"),
-                ((num_envs,), "int8"),
-            )
-        ]
+        shared = []
+        for shape, dtype in (
+            ((num_envs, obs_dim), "float64"),
+            ((num_envs,), "float64"),
+            ((num_envs,), "int8"),
+        ):
+            shared.append(blocks.enter_context(SharedArray.create(shape, dtype)))
+            blocks.callback(shared[-1].unlink)
         _write_steps(step_data, *(block.array for block in shared))
         copies = [_read(block.name) for block in shared]
     return _summary(*copies)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _core, waiting
+from . import _core
 from .config import BufferConfig
 from .inference import check_steps
 from .schema import Column, Schema
@@ -18,13 +18,14 @@ def check(config: BufferConfig, seed: int) -> None:
     _core.plan(Schema({"x": Column()}).core_columns(), config.core_options(seed))
 
 
-def use(buffer: ReplayBuffer, schema: Schema) -> None:
+def use(buffer: ReplayBuffer, schema: Schema, *, overwrite: bool = False) -> None:
     """Makes the segment. Of several threads one may do so: see `settle`."""
     config = buffer.config
     if config.storage == "steps":
         check_steps(schema)
     options = config.core_options(buffer._seed)
-    buffer._create(buffer.location, schema.core_columns(), options)
+    buffer._create(buffer.location, schema.core_columns(), options, overwrite)
+    buffer._own = buffer._identity()
     buffer._schema = schema
 
 
@@ -36,16 +37,6 @@ def settle(buffer: ReplayBuffer, schema: Schema) -> Schema:
             use(buffer, schema)
     assert buffer._schema is not None
     return buffer._schema
-
-
-def await_first_row(buffer: ReplayBuffer, n: int, limit: float) -> float:
-    """Waits for the row, of another thread, that settles the columns. Returns the time left."""
-    missing = f"0 of {max(1, buffer.config.min_size)} rows are there (min_size)"
-    left = waiting.poll(
-        lambda: buffer.closed or buffer.schema is not None, limit, f"sample({n})", missing
-    )
-    buffer._check_open()
-    return left
 
 
 def schema_of_steps(buffer: ReplayBuffer, row: Batch, *, batched: bool) -> Schema:

@@ -21,13 +21,13 @@ class SharedArray:
     """A NumPy array in shared memory, known to other processes by its name.
 
     Made by create(), which gives it a name, and by open(name), here or in another process. The name
-    stays, and the memory with it, until unlink(). As a context manager the one that created the
-    array closes and unlinks it; any other closes it.
+    stays, and the memory with it, until unlink(). As a context manager an array is closed at the
+    end, and never removed.
 
     Views of `array` keep the memory mapped: they stay good after close() and unlink().
 
     Pickling carries the name; the other side opens it. In a forked child the inherited object
-    works, but neither `with` nor unlink() of it removes the name, which is its parent's to remove.
+    works, but its unlink() does not remove the name, which is its parent's to remove.
     """
 
     __slots__ = ("__weakref__", "_array", "_handle")
@@ -99,8 +99,6 @@ class SharedArray:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-        if self._handle.created_here:
-            self.unlink()
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         if self.closed:

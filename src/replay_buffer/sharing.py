@@ -43,12 +43,14 @@ def attached(
     _core.Buffer.__init__(buffer)
     buffer._begin(location)
     attach(buffer)
+    buffer._reads_only = not buffer._writable()
+    buffer._own = buffer._identity()
     try:
         _describe(buffer)
     except (InvalidArgument, SchemaMismatch) as error:
         buffer._release()
         if made and location not in ("heap:", "shm:"):
-            _core.remove(location, False)
+            _core.remove_own(location, buffer._own)
         raise Corrupt(f"{location} is not a whole segment: {error}") from error
     attend(buffer)
     return buffer

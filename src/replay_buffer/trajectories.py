@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core, arguments
+from . import _core, arguments, shortage
 from .errors import NotEnoughRows
 from .schema import Column
+from .shortage import Patience
 from .view import Role, View
 
 if TYPE_CHECKING:
@@ -31,13 +32,21 @@ class TrajectoryView(View):
         timeout: float | None = None,
     ) -> Batch:
         """Draw a batch of whole episodes; see ReplayBuffer.sample."""
+        return self._draw(batch_size, out, beta, Patience(self._buffer, timeout))
+
+    def _draw(self, batch_size: Any, out: Any, beta: Any, patience: Patience) -> Batch:
+        n = self._check(batch_size, beta, patience)
+        return shortage.draw(
+            self._buffer, n, lambda left: self._try_to_draw(n, out, beta, left), patience
+        )
+
+    def _try_to_draw(self, n: int, out: Any, beta: Any, timeout: float | None) -> Batch:
         assert self._trajectory is not None
-        n, seconds = self._await_columns(batch_size, beta, timeout)
         room = 0 if out is None else self._check_out(out, n)
         counts = None if out is None else {name: out[name] for name in COUNTS}
         measure = self._measure()
         for _ in range(100):
-            drawn = measure._sample_prepared(n, out=counts, beta=beta, timeout=seconds)
+            drawn = measure._sample_prepared(n, out=counts, beta=beta, timeout=timeout)
             time = self._trajectory.length or max(room, int(drawn["lengths"].max()))
             if out is not None and time > room:
                 self._grow(out, n, time)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, arguments, waiting
+from . import _core, arguments, shortage
 from .errors import InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .schema import DTYPES, Column, Schema
+from .shortage import Patience
 from .views import FrameStack, Hindsight, NStep, Part, Sequence, Trajectory
 
 if TYPE_CHECKING:
@@ -130,25 +131,24 @@ class View(_core.View):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        n, seconds = self._await_columns(batch_size, beta, timeout)
+        return self._draw(batch_size, out, beta, Patience(self._buffer, timeout))
+
+    def _draw(self, batch_size: Any, out: Any, beta: Any, patience: Patience) -> Batch:
+        n = self._check(batch_size, beta, patience)
         if out is not None:
             arguments.check_arrays(self._expected, out, n, self._time())
-        return self._sample_prepared(n, out=out, beta=beta, timeout=seconds)
+        return shortage.draw(
+            self._buffer,
+            n,
+            lambda left: self._sample_prepared(n, out=out, beta=beta, timeout=left),
+            patience,
+        )
 
-    def _await_columns(self, batch_size: Any, beta: Any, timeout: Any) -> tuple[int, float]:
-        """Checks what `sample` was given; the batch size, and the seconds that are left to wait."""
-        n = arguments.count("batch_size", batch_size)
-        self._buffer._check_open()
-        if beta is not None:
-            self._buffer._check_weighted()
-        seconds = waiting.seconds(timeout)
-        if self._buffer.schema is None and self._buffer.config.limited:
-            seconds = self._buffer._await_first_row(n, seconds)
-        if not self._ready():
-            raise NotEnoughRows(f"cannot sample {n} items: the buffer is empty")
-        if n > 2**31 - 1:
-            raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
-        return n, seconds
+    def _check(self, batch_size: Any, beta: Any, patience: Patience) -> int:
+        """See shortage.check; the view is then open."""
+        n = shortage.check(self._buffer, batch_size, beta, patience)
+        self._ready()
+        return n
 
     def _ready(self) -> bool:
         """Whether the columns are known, so that the view is open."""

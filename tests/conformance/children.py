@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from replay_buffer import ReplayBuffer
+from replay_buffer import BufferConfig, ReadOnly, ReplayBuffer
+from replay_buffer.testing.content import NUMBERED
 
 
 def write(buffer: ReplayBuffer, first: int, rows: int) -> None:
@@ -32,6 +33,26 @@ def check_and_answer(buffer: ReplayBuffer, rows: int) -> None:
         assert len(buffer.sample(8)["k"]) == 8
     else:
         write(buffer, rows, 1)
+
+
+def check_unlink_is_refused(buffer: ReplayBuffer) -> None:
+    """Exits with 0 when the buffer, which is for reading, refuses to be removed."""
+    try:
+        buffer.unlink()
+    except ReadOnly:
+        return
+    raise AssertionError("a handle for reading removed the buffer")
+
+
+def open_or_create(location: str, worker: int, barrier: Any, told: Any) -> None:
+    """Comes with many others, writes ten rows, and tells how many there are when all have."""
+    barrier.wait(60)
+    config = BufferConfig(100, block_rows=5)
+    with ReplayBuffer.open_or_create(location, config, schema=NUMBERED) as buffer:
+        write(buffer, 1000 * worker, 10)
+        barrier.wait(60)
+        told.put(len(buffer))
+        barrier.wait(60)
 
 
 def in_fork(work: Callable[..., object], *args: Any) -> int:

@@ -24,9 +24,18 @@ def path_of(location: str) -> Path:
     return SHARED_MEMORY / f"replay_buffer.{name}" if kind == "shm" else Path(name)
 
 
-def create(location: str, capacity: int = 100, strategy: Any = "uniform", **options: Any) -> Any:
+def create(
+    location: str,
+    capacity: int = 100,
+    strategy: Any = "uniform",
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> Any:
     return numbered(
-        lambda config, **columns: ReplayBuffer.create(location, config, **columns),
+        lambda config, **columns: ReplayBuffer.create(
+            location, config, **columns, overwrite=overwrite
+        ),
         capacity,
         strategy,
         **options,

@@ -74,7 +74,6 @@ def test_rows_acknowledged_before_a_kill_are_in_the_file(location: str) -> None:
             buffer.add(k, [k, k, k])
             os.write(say, k.to_bytes(8, "little"))
 
-    keep = ReplayBuffer.open(location)  # shared memory that nobody has open could be replaced
     acknowledged: list[int] = []
     for turn in range(10):
         child = in_fork(run, turn * 1_000_000)
@@ -90,7 +89,6 @@ def test_rows_acknowledged_before_a_kill_are_in_the_file(location: str) -> None:
             assert stored.issuperset(acknowledged)
             assert len(stored) <= len(acknowledged) + turn + 1  # at most one row not yet said
     assert len(acknowledged) > 100
-    keep.close()
     os.close(done)
     os.close(say)
 

@@ -12,7 +12,6 @@ import pytest
 from conformance.children import killed_after, write
 from conformance.shared import MARKS, SHARED_MEMORY, assert_sound, create, path_of
 from replay_buffer import (
-    AlreadyExists,
     BufferConfig,
     InvalidArgument,
     LinearSchedule,
@@ -95,26 +94,6 @@ def test_what_does_not_exist_is_not_found(location: str) -> None:
             ReplayBuffer.open(location, readonly=readonly)
 
 
-def test_a_live_buffer_is_not_replaced(location: str) -> None:
-    with create(location) as buffer:
-        add_numbers(buffer, 3)
-        with pytest.raises(AlreadyExists, match=path_of(location).name):
-            create(location)
-        assert len(buffer) == 3
-
-
-def test_shared_memory_left_by_a_crash_is_replaced_and_a_file_is_kept(location: str) -> None:
-    killed_after(lambda: add_numbers(create(location), 5))
-    assert path_of(location).exists()
-    if location.startswith("file:"):
-        with pytest.raises(AlreadyExists):
-            create(location)
-        assert len(ReplayBuffer.open(location)) == 5
-    else:
-        with create(location) as buffer:
-            assert len(buffer) == 0
-
-
 def test_what_a_crash_left_can_be_opened(location: str) -> None:
     killed_after(lambda: write(create(location, strategy="prioritized"), 0, 37))
     with ReplayBuffer.open(location) as buffer:
@@ -134,6 +113,8 @@ def test_unlink_removes_the_name_and_the_buffer_lives_on(location: str) -> None:
         with create(location) as another:
             assert len(another) == 0
             assert len(buffer) == 3
+            buffer.unlink()  # the name is that of the other by now
+            assert path_of(location).exists()
 
 
 def test_shared_memory_without_a_name_is_nowhere() -> None:

@@ -36,17 +36,17 @@ from replay_buffer import (
 EXPORTED = """
     AlreadyExists BufferConfig Busy Closed Column Corrupt FrameStack Hindsight Incompatible
     InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PermissionDenied ReadOnly
-    ReplayBuffer ReplayBufferError RowGone Schema SchemaMismatch Sequence SharedArray
-    SharedCircularBuffer StepWriter SystemFailure Timeout Trajectory View __version__
+    ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema SchemaMismatch Sequence
+    SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout Trajectory View __version__
     shared_memory_rl_pipeline
 """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
         add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
-        create episodes flush get is_full latest location max_priority open priorities readonly
-        restore sample sample_async schema size stats total_priority unlink update_priorities view
-        writer
+        create episodes flush get is_full latest location max_priority open open_or_create
+        priorities readonly restore sample sample_async schema size stats total_priority unlink
+        update_priorities view writer
     """,
     SharedArray: "array close closed create name open unlink",
     SharedCircularBuffer: "latest push sample",
@@ -72,7 +72,15 @@ SIGNATURES: dict[Any, str] = {
     ReplayBuffer.latest: "(self, n)",
     ReplayBuffer.get: "(self, ids)",
     ReplayBuffer.checkpoint: "(self, path)",
-    ReplayBuffer.restore: "(path, location='heap:', *, limiter=False)",
+    ReplayBuffer.create: "(location, config, obs_shape=None, action_dim=None, *, obs_dtype=None, "
+    "action_shape=None, action_dtype=None, reward_dtype=None, schema=None, seed=None, "
+    "overwrite=False)",
+    ReplayBuffer.open_or_create: "(location, config, obs_shape=None, action_dim=None, *, "
+    "obs_dtype=None, action_shape=None, action_dtype=None, reward_dtype=None, schema=None, "
+    "seed=None)",
+    ReplayBuffer.open: "(location, *, readonly=False, wait=0)",
+    ReplayBuffer.unlink: "(self, /)",
+    ReplayBuffer.restore: "(path, location='heap:', *, limiter=False, overwrite=False)",
     ReplayBuffer.clear: "(self)",
     ReplayBuffer.close: "(self)",
     ReplayBuffer.stats: "(self)",

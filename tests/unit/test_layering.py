@@ -135,7 +135,8 @@ PYTHON_ORDER = [
     {"errors", "config", "casting", "ragged", "schema"},
     {"arguments", "inference", "shared_array", "views", "waiting"},
     {
-        *("buffer", "conversion", "reading", "settling", "sharing", "stats"),
+        *("buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
+        *("shortage", "stats"),
         *("circular", "hindsight", "pipeline", "trajectories", "view", "writer"),
     },
     {"vector", "service"},

@@ -91,11 +91,9 @@ def ended(*processes: Any) -> None:
 # ------------------------------------------------------------------------------------ the rule
 
 
-def test_without_a_limiter_a_timeout_has_no_effect() -> None:
+def test_without_a_limiter_adds_never_wait() -> None:
     buffer = make()
     assert buffer.stats()["limiter"] is None
-    with pytest.raises(NotEnoughRows):
-        buffer.sample(1, timeout=5)
     buffer.add(1, timeout=0)
     buffer.add_batch(np.arange(3), timeout=0.5)
     buffer.add(k=2, timeout=None)
@@ -178,6 +176,8 @@ def test_a_draw_that_fails_gives_its_share_back() -> None:
     buffer = make(strategy="fifo", min_size=1, samples_per_insert=1, tolerance=10)
     fill(buffer, 3)
     with pytest.raises(NotEnoughRows):
+        buffer.sample(5)
+    with pytest.raises(Timeout):
         buffer.sample(5, timeout=0)
     assert balance(buffer) == 3
     with pytest.raises(SchemaMismatch):

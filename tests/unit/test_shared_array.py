@@ -28,6 +28,7 @@ from replay_buffer import (
     _core,
 )
 from replay_buffer.schema import DTYPES
+from unit.arrays import created
 
 PREFIX = "replay_buffer_array."
 reads_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -42,7 +43,7 @@ def names(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_new_array_is_zero_and_has_its_shape_and_dtype(dtype: str) -> None:
-    with SharedArray.create((3, 2, 5), dtype) as shared:
+    with created((3, 2, 5), dtype) as shared:
         array = shared.array
         assert (array.shape, array.dtype) == ((3, 2, 5), np.dtype(dtype))
         assert not array.any()
@@ -52,7 +53,7 @@ def test_a_new_array_is_zero_and_has_its_shape_and_dtype(dtype: str) -> None:
 
 
 def test_a_length_is_a_shape_and_a_scalar_has_none() -> None:
-    with SharedArray.create(4, np.int8) as line, SharedArray.create((), "float64") as scalar:
+    with created(4, np.int8) as line, created((), "float64") as scalar:
         assert line.array.shape == (4,)
         scalar.array[...] = 2.5
         with SharedArray.open(scalar.name) as other:
@@ -61,7 +62,7 @@ def test_a_length_is_a_shape_and_a_scalar_has_none() -> None:
 
 
 def test_the_name_is_enough_to_see_the_same_memory() -> None:
-    with SharedArray.create((2, 3), "int16") as one, SharedArray.open(one.name) as other:
+    with created((2, 3), "int16") as one, SharedArray.open(one.name) as other:
         assert (other.array.shape, other.array.dtype) == ((2, 3), np.dtype("int16"))
         one.array[0] = 7
         other.array[1] = 9
@@ -70,14 +71,14 @@ def test_the_name_is_enough_to_see_the_same_memory() -> None:
 
 
 def test_every_array_has_a_file_of_its_own_for_this_user_alone(shm_dir: Path) -> None:
-    with SharedArray.create(2, "bool") as one, SharedArray.create(2, "bool") as other:
+    with created(2, "bool") as one, created(2, "bool") as other:
         assert names(shm_dir) == sorted([one.name, other.name])
         assert {stat.S_IMODE(path.stat().st_mode) for path in shm_dir.iterdir()} == {0o600}
     assert names(shm_dir) == []
 
 
 def test_repr_says_what_it_is() -> None:
-    with SharedArray.create((2, 3), "int16") as shared:
+    with created((2, 3), "int16") as shared:
         assert repr(shared) == f"<SharedArray {shared.name!r}: int16 (2, 3)>"
     assert repr(shared) == f"<SharedArray {shared.name!r}, closed>"
 
@@ -90,27 +91,17 @@ def test_an_array_is_not_made_by_its_constructor() -> None:
 # ---- closing and unlinking
 
 
-def test_with_of_the_creator_closes_and_unlinks() -> None:
+def test_with_closes_and_never_removes() -> None:
     with SharedArray.create(3, "float32") as shared:
-        pass
+        shared.array[:] = 5
     assert shared.closed
+    with pytest.raises(ZeroDivisionError), SharedArray.open(shared.name) as other:
+        raise ZeroDivisionError
+    assert other.closed
+    SharedArray.open(shared.name).close()
+    shared.unlink()
     with pytest.raises(NotFound, match=shared.name):
         SharedArray.open(shared.name)
-
-
-def test_with_of_the_creator_unlinks_after_an_error() -> None:
-    with pytest.raises(ZeroDivisionError), SharedArray.create(3, "float32") as shared:
-        raise ZeroDivisionError
-    with pytest.raises(NotFound):
-        SharedArray.open(shared.name)
-
-
-def test_with_of_another_only_closes() -> None:
-    with SharedArray.create(3, "float32") as shared:
-        with SharedArray.open(shared.name) as other:
-            pass
-        assert other.closed
-        SharedArray.open(shared.name).close()
 
 
 def test_close_and_unlink_can_be_repeated() -> None:
@@ -128,14 +119,14 @@ def test_close_and_unlink_can_be_repeated() -> None:
 
 
 def test_whoever_has_it_open_keeps_it_after_unlink() -> None:
-    with SharedArray.create(3, "float32") as shared, SharedArray.open(shared.name) as other:
+    with created(3, "float32") as shared, SharedArray.open(shared.name) as other:
         shared.unlink()
         shared.array[:] = 5
         assert other.array.tolist() == [5, 5, 5]
 
 
 def test_a_closed_array_says_so() -> None:
-    with SharedArray.create(3, "float32") as shared:
+    with created(3, "float32") as shared:
         pass
     for use in (lambda: shared.array, lambda: pickle.dumps(shared), lambda: shared.__enter__()):
         with pytest.raises(Closed, match=shared.name):
@@ -150,7 +141,7 @@ def mappings(inode: int) -> int:
 
 @reads_proc
 def test_views_keep_the_memory_until_the_last_of_them_is_gone(shm_dir: Path) -> None:
-    with SharedArray.create((1000, 10), "int64") as shared:
+    with created((1000, 10), "int64") as shared:
         (path,) = shm_dir.iterdir()
         inode = path.stat().st_ino
         shared.array[:] = np.arange(10)
@@ -164,7 +155,7 @@ def test_views_keep_the_memory_until_the_last_of_them_is_gone(shm_dir: Path) -> 
 
 @reads_proc
 def test_closing_gives_the_memory_back(shm_dir: Path) -> None:
-    with SharedArray.create(1000, "int64") as shared:
+    with created(1000, "int64") as shared:
         (path,) = shm_dir.iterdir()
         inode = path.stat().st_ino
         other = SharedArray.open(shared.name)
@@ -182,7 +173,7 @@ def test_no_descriptor_is_leaked() -> None:
     before = descriptors()
     views = []
     for _ in range(100):
-        with SharedArray.create(3, "int8") as shared:
+        with created(3, "int8") as shared:
             for _ in range(3):
                 with SharedArray.open(shared.name) as other:
                     views.append(other.array)
@@ -215,7 +206,7 @@ def test_losing_an_array_without_unlinking_it_is_warned_of(shm_dir: Path) -> Non
 
 
 def test_pickling_carries_the_name() -> None:
-    with SharedArray.create((2, 2), "uint16") as shared:
+    with created((2, 2), "uint16") as shared:
         text = pickle.dumps(shared)
         with pickle.loads(text) as other:
             other.array[1, 1] = 3
@@ -290,14 +281,14 @@ def test_rule_26_a_full_directory_is_an_error_at_creation(one_megabyte: Path) ->
     with pytest.raises(OutOfSpace, match="2097280 bytes"):
         SharedArray.create(2 << 20, "int8")
     assert names(one_megabyte) == []
-    with SharedArray.create(600 << 10, "int8") as first:
+    with created(600 << 10, "int8") as first:
         with pytest.raises(OutOfSpace):
             SharedArray.create(600 << 10, "int8")
         assert names(one_megabyte) == [first.name]
-        with SharedArray.create(400 << 10, "int8") as second:
+        with created(400 << 10, "int8") as second:
             first.array[:], second.array[:] = 1, 2  # every byte has its place
             assert (first.array.sum(), second.array.sum()) == (600 << 10, 800 << 10)
-    with SharedArray.create(1000 << 10, "int8"):
+    with created(1000 << 10, "int8"):
         pass  # what was unlinked and closed is free again
 
 
@@ -339,7 +330,7 @@ def test_an_array_of_format_version_1_can_be_opened(shm_dir: Path) -> None:
 
 
 def test_an_array_is_written_in_format_version_1(shm_dir: Path) -> None:
-    with SharedArray.create((2, 3), "float32") as shared:
+    with created((2, 3), "float32") as shared:
         shared.array[:] = 1
         assert (shm_dir / (PREFIX + shared.name)).read_bytes() == GOLDEN
     assert header(11, [2, 3], 24) == GOLDEN[:128]

@@ -17,6 +17,7 @@ import pytest
 
 from replay_buffer import NotFound, SharedArray, _core
 from replay_buffer.testing.crowd import Crowd
+from unit.arrays import created
 
 PREFIX = "replay_buffer_array."
 
@@ -60,6 +61,8 @@ if __name__ == "__main__":
         assert done.array.tolist() == [1] * 4
         assert (shared.array == np.arange(4)[:, None] + np.arange(1000)).all()
         SharedArray.open(shared.name).close()  # no worker removed it
+    shared.unlink()
+    done.unlink()
 """
 
 
@@ -96,6 +99,7 @@ with SharedArray.create(4, "int64") as shared:
     assert os.waitpid(pid, 0)[1] == 0
     assert shared.array[1] == 7
     SharedArray.open(shared.name).close()
+shared.unlink()
 """
     run(tmp_path, script)
     assert names(shm_dir) == []
@@ -113,8 +117,7 @@ from replay_buffer import SharedArray
 shared = SharedArray.create(4, "int64")
 pid = os.fork()
 if pid == 0:
-    with SharedArray.create(4, "int64"):
-        pass
+    SharedArray.create(4, "int64").unlink()
     SharedArray.open(shared.name).unlink()
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
@@ -173,6 +176,7 @@ print(flush=True)
 while True:
     with SharedArray.create(100_000, "float64") as shared, SharedArray.open(shared.name) as other:
         other.array[-1] = 1
+    shared.unlink()
 """
 
 
@@ -266,7 +270,7 @@ def test_an_array_of_another_user_is_refused_and_let_be(monkeypatch: pytest.Monk
     with TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)  # the directories of pytest are closed to others
         monkeypatch.setenv("REPLAY_BUFFER_SHM_DIR", directory)
-        with SharedArray.create(3, "int8") as shared:
+        with created(3, "int8") as shared:
             if os.geteuid() != 0:
                 os.chmod(Path(directory) / (PREFIX + shared.name), 0)
             command = [sys.executable, "-c", REFUSED, shared.name]

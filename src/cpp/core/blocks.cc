@@ -72,10 +72,7 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
           skipped = mending = 0;
           continue;
         }
-        throw Error(ErrorCode::kBusy,
-                    "all " + std::to_string(count_) +
-                        " blocks of this buffer are held by live writers; "
-                        "a larger capacity or a smaller block_rows makes room for more of them");
+        throw_all_held(reaper);
       }
     }
     if (held.lap > lap && counters_.head.load(std::memory_order_acquire) == head) {
@@ -85,6 +82,14 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
     // Claimed by somebody who has not moved the head yet, or held open by a live writer.
     counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
   }
+}
+
+void Blocks::throw_all_held(const Reaper* reaper) const {
+  throw Error(ErrorCode::kBusy,
+              "all " + std::to_string(count_) + " blocks of this buffer are held by live writers" +
+                  (reaper != nullptr ? " (" + reaper->holders() + ")" : "") +
+                  ", one each; a smaller block_rows (it is " + std::to_string(block_rows_) +
+                  ") or a larger capacity makes room for more of them");
 }
 
 std::optional<Claim> Blocks::reclaim(std::uint64_t sequence, Identity me, bool any_age) const {

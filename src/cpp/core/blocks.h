@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "segment/owners.h"
 #include "segment/segment.h"
@@ -30,6 +31,8 @@ class Reaper {
   // just sealed, unless somebody else has it by now.
   virtual void renew(std::size_t block, std::uint32_t lap) const = 0;
   virtual void renew_sealed(std::size_t block, Identity me) const = 0;
+  // The processes that hold blocks, for a message.
+  virtual std::string holders() const = 0;
 };
 
 // A block held open by one writer.
@@ -172,6 +175,8 @@ class Blocks {
   void begin_lap(std::size_t block, std::uint32_t lap) const;
 
  private:
+  [[noreturn]] void throw_all_held(const Reaper* reaper) const;
+
   Counters& counters_;
   Block* blocks_;
   std::atomic<std::uint64_t>* fills_;

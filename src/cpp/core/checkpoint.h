@@ -42,6 +42,7 @@ CheckpointResult write_checkpoint(const Ring& ring, const std::string& path,
 // Buffer::resume() needs. Throws kNotFound, kCorrupt, kIncompatible, and what Segment::create()
 // throws.
 std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Location& location,
-                                            bool limiter, std::vector<Room>* room = nullptr);
+                                            bool limiter, std::vector<Room>* room = nullptr,
+                                            Existing existing = Existing::kRefuse);
 
 }  // namespace replay_buffer

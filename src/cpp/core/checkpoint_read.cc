@@ -247,13 +247,15 @@ class Restorer {
 }  // namespace checkpoint
 
 std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Location& location,
-                                            bool limiter, std::vector<Room>* room) {
+                                            bool limiter, std::vector<Room>* room,
+                                            Existing existing) {
   const checkpoint::Source source = checkpoint::open_source(path);
   const checkpoint::ManifestHeader& header = source.manifest.header;
   if (room != nullptr) room->assign(header.room, header.room + header.room_count);
   return Segment::create(
       location, checkpoint::config_of(header), source.manifest.schema,
-      [&](const Segment& segment) { checkpoint::Restorer(source, path, segment).run(limiter); });
+      [&](const Segment& segment) { checkpoint::Restorer(source, path, segment).run(limiter); },
+      existing);
 }
 
 }  // namespace replay_buffer

@@ -56,6 +56,15 @@ bool Recovery::reap(std::size_t block, std::uint64_t seen, Identity me) const {
   return true;
 }
 
+std::string Recovery::holders() const {
+  std::vector<std::size_t> slots;
+  for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
+    const BlockWord held = BlockWord::unpack(ring_.segment->blocks()[b].word.load());
+    if (held.state == BlockState::kOpen && held.owner < kOwnerCount) slots.push_back(held.owner);
+  }
+  return owners_.names_of(slots);
+}
+
 void Recovery::mend_block(std::size_t block, std::uint32_t lap) const {
   const Rows& rows = ring_.rows;
   const std::size_t first = block * ring_.blocks.block_rows();

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/ring.h"
 #include "segment/owners.h"
@@ -30,6 +31,7 @@ class Recovery final : public Reaper {
 
   void renew(std::size_t block, std::uint32_t lap) const override;
   void renew_sealed(std::size_t block, Identity me) const override;
+  std::string holders() const override;
 
   // Everything that dead owners left: their blocks, and what they were changing.
   void mend_all(Identity me) const;

@@ -40,6 +40,34 @@ void check_same(const Schema& there, const Schema& wanted, const std::string& lo
   }
 }
 
+// Options that were chosen, not given, may be any.
+void check_same(const Settings& there, const BufferConfig& config, const Schema& schema,
+                const std::string& location) {
+  const Settings wanted = make_settings(config, with_codecs(config, schema));
+  const auto check = [&](const char* name, auto found, auto given) {
+    if (found == given) return;
+    throw Error(ErrorCode::kInvalidArgument, location + " was made with another config: " + name +
+                                                 " is " + std::to_string(found) + ", not " +
+                                                 std::to_string(given));
+  };
+  check("capacity", there.capacity, wanted.capacity);
+  check("strategy", there.strategy, wanted.strategy);
+  check("storage", there.storage, wanted.storage);
+  check("weights", there.weights, wanted.weights);
+  check("cer", there.cer, wanted.cer);
+  check("max_times_sampled", there.max_times_sampled, wanted.max_times_sampled);
+  check("beta", there.beta, wanted.beta);
+  check("beta_end", there.beta_end, wanted.beta_end);
+  check("beta_steps", there.beta_steps, wanted.beta_steps);
+  check("epsilon", there.epsilon, wanted.epsilon);
+  check("min_size", there.min_size, wanted.min_size);
+  check("samples_per_insert", there.samples_per_insert, wanted.samples_per_insert);
+  check("tolerance", there.tolerance, wanted.tolerance);
+  check("durable", there.durable, wanted.durable);
+  if (config.block_rows != 0) check("block_rows", there.block_rows, wanted.block_rows);
+  if (config.arena_bytes != 0) check("arena_bytes", there.arena_bytes, wanted.arena_bytes);
+}
+
 // A compressed value, in memory of this thread.
 const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot) {
   static thread_local std::vector<std::vector<std::byte>> memory;
@@ -61,11 +89,31 @@ Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
 Store& Store::operator=(Store&& other) noexcept = default;
 
-Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema) {
+Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema,
+                    bool overwrite) {
   os::watch_forks();
   check_codecs(with_codecs(config, schema));
-  return Store(
-      std::make_unique<Buffer>(Segment::create(Location::parse(location), config, schema)));
+  const Existing existing = overwrite ? Existing::kReplace : Existing::kRefuse;
+  return Store(std::make_unique<Buffer>(
+      Segment::create(Location::parse(location), config, schema, {}, existing)));
+}
+
+Store Store::open_or_create(const std::string& location, const BufferConfig& config,
+                            const Schema& schema) {
+  for (;;) {
+    try {
+      Store store = open(location, schema, false);
+      check_same(store.buffer_->layout().settings, config, schema, location);
+      return store;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;
+    }
+    try {
+      return create(location, config, schema, false);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kAlreadyExists) throw;  // somebody else was faster
+    }
+  }
 }
 
 Store Store::open(const std::string& location, const Schema& schema, bool readonly) {
@@ -76,9 +124,7 @@ Store Store::open(const std::string& location, const Schema& schema, bool readon
   return Store(std::make_unique<Buffer>(std::move(segment)));
 }
 
-void Store::unlink(const std::string& location) {
-  Segment::remove(Location::parse(location), false);
-}
+void Store::unlink(const std::string& location) { Segment::unlink(Location::parse(location)); }
 
 BufferConfig Store::config() const {
   return config_of(buffer_->layout().settings, buffer_->ring().alpha());

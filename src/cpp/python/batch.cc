@@ -142,9 +142,9 @@ void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bo
 }
 
 bool prepare_draw(PyObject* self, const Handle& handle, const Request& request, npy_intp n,
-                  Share& share, float& beta) {
+                  bool fast, Share& share, float& beta) {
   if ((request.timeout != nullptr || handle.buffer->limiter().active()) &&
-      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share)) {
+      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share, fast)) {
     return false;
   }
   beta = 0;

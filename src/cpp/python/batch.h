@@ -8,6 +8,7 @@
 
 #include "python/handle.h"
 #include "python/share.h"
+#include "replay_buffer/error.h"
 
 namespace replay_buffer::python {
 
@@ -21,6 +22,10 @@ struct Request {
 
 // Takes the arguments apart; false when they are not what the fast path knows.
 bool read_request(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, Request& request);
+// Whether a draw that failed so is tried again, by the slow call, until its timeout is over.
+inline bool waits_for(const Error& error, const Request& request) {
+  return error.code() == ErrorCode::kNotEnoughRows && request.timeout != nullptr;
+}
 // The number of rows; 0 for one that is none.
 npy_intp batch_size_of(const Request& request);
 
@@ -45,9 +50,11 @@ void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bo
                   Held& held);
 
 // What a draw of n rows needs before it begins: its share, where there is a limiter, and the
-// exponent of its weights. False with an exception set. `self` is the Python object of the handle.
+// exponent of its weights. False with an exception set; or without one where a fast call with a
+// timeout would have had to wait, which is left to the slow one. `self` is the Python object of the
+// handle.
 bool prepare_draw(PyObject* self, const Handle& handle, const Request& request, npy_intp n,
-                  Share& share, float& beta);
+                  bool fast, Share& share, float& beta);
 
 // The arrays of a batch: a dict of new ones, or the caller's `out`.
 struct Arrays {

@@ -1,5 +1,7 @@
 #include "python/errors.h"
 
+#include <nanobind/nanobind.h>
+
 #include <new>
 
 namespace replay_buffer::python {
@@ -19,6 +21,8 @@ void set_current_error() {
     throw;
   } catch (const Error& error) {
     set_error(error);
+  } catch (nanobind::python_error& error) {
+    error.restore();
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& error) {

@@ -76,8 +76,10 @@ os::Access access_of(bool readonly) {
   return readonly ? os::Access::kRead : os::Access::kReadWrite;
 }
 
+Existing existing(bool overwrite) { return overwrite ? Existing::kReplace : Existing::kRefuse; }
+
 void create(Handle& handle, const std::string& location, const std::vector<ColumnArgument>& columns,
-            const nb::dict& options) {
+            const nb::dict& options, bool overwrite) {
   const Location where = Location::parse(location);
   const Schema schema = to_schema(columns);
   const BufferConfig config = to_config(options);
@@ -85,7 +87,8 @@ void create(Handle& handle, const std::string& location, const std::vector<Colum
   std::shared_ptr<Buffer> buffer;
   {
     const MaybeRelease released(where.kind != Location::Kind::kHeap);  // allocation takes a while
-    buffer = std::make_shared<Buffer>(Segment::create(where, config, schema));
+    buffer =
+        std::make_shared<Buffer>(Segment::create(where, config, schema, {}, existing(overwrite)));
   }
   use(handle, std::move(buffer), nb::cast<bool>(options["scheduled"]));
 }
@@ -177,13 +180,15 @@ nb::dict checkpoint(const Handle& handle, const std::string& path) {
   return d;
 }
 
-void restore(Handle& handle, const std::string& path, const std::string& location, bool limiter) {
+void restore(Handle& handle, const std::string& path, const std::string& location, bool limiter,
+             bool overwrite) {
   const Location where = Location::parse(location);
   std::shared_ptr<Buffer> buffer;
   {
     const MaybeRelease released(true);
     std::vector<Room> room;
-    buffer = std::make_shared<Buffer>(restore_checkpoint(path, where, limiter, &room));
+    buffer = std::make_shared<Buffer>(
+        restore_checkpoint(path, where, limiter, &room, existing(overwrite)));
     buffer->resume(room);
   }
   const bool scheduled = buffer->layout().settings.beta_steps != 0;
@@ -240,6 +245,8 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
     return Segment::remove(Location::parse(location), only_stale);
   });
   m.def("remove_own", &remove_own);
+  m.def("unlink",
+        [](const std::string& location) { Segment::unlink(Location::parse(location)); });
   m.def("list_shared_memory", &os::list_shared_memory);
 }
 

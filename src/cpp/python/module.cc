@@ -86,7 +86,8 @@ PyMethodDef hot_methods[] = {
      "Draw a batch: a dict of arrays, one per column, `indices` (row ids) and, if prioritized, `weights`.\n\n"
      "With `out` the arrays of an earlier batch are filled. One whose size depends on the batch is used where\n"
      "it has room; else `out` gets a larger one in its place. `beta` takes the place of the config's.\n"
-     "Where the rate limiter has it wait, `timeout` is how long, in seconds; then it raises Timeout."},
+     "With `timeout` it waits up to so many seconds for rows, and for the rate limiter; then it raises Timeout.\n"
+     "Without it waits for the rate limiter only, and raises NotEnoughRows where rows are missing."},
     {"update_priorities", as_method(py_update_priorities), METH_FASTCALL | METH_KEYWORDS,
      "update_priorities($self, /, indices, td_errors)\n--\n\n"
      "Set the priorities of rows to the magnitude of their TD errors. Returns how many rows were still there.\n\n"
@@ -332,6 +333,7 @@ NB_MODULE(_core, m) {
              const MaybeRelease released(true);
              keep->clear();
            })
+      .def("_rows_added", [](const Handle& h) { return opened(h).ring().rows_added(); })
       .def("_size", [](const Handle& h) { return opened(h).size(); })
       .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
       .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })

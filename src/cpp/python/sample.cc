@@ -10,69 +10,72 @@
 namespace replay_buffer::python {
 namespace {
 
-bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
-            bool long_draw, std::size_t most) try {
+void finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
+            bool long_draw, std::size_t most) {
   const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
   const MaybeRelease released(long_draw || bytes > most);
   buffer->finish(draw, batch, beta);
-  return true;
-} catch (...) {
-  set_current_error();
-  return false;
 }
 
-// When the arguments are not plain, `not_plain` decides what happens.
-template <class NotPlain>
+// A fast call leaves to `slow` what is not plain, and what has to wait.
+template <class Slow>
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                 NotPlain&& not_plain) try {
-  const Handle& handle = handle_of(self);
+                 bool fast, Slow&& slow) {
   Request request;
-  const std::shared_ptr<Buffer> buffer = handle.buffer;  // a schedule may close the handle
-  if (!buffer || handle.steps || !read_request(args, nargs, kwnames, request)) return not_plain();
-  const bool weighted = handle.weighted();
-  if (request.beta != nullptr && !weighted) return not_plain();
-  const npy_intp n = batch_size_of(request);
-  if (n == 0) return not_plain();
-  Share share;
-  float beta = 0;
-  if (!prepare_draw(self, handle, request, n, share, beta)) return nullptr;
-
-  Draw draw(static_cast<std::size_t>(n));
-  buffer->begin(draw);  // the rows come into the cache while the arrays are made
-  std::byte* columns[kMaxColumns];
-  Arrays arrays;
-  const bool made =
-      make_arrays(handle.types, handle.fields, n, request.out, weighted, columns, arrays);
-  RaggedOutput ragged(handle.types, n, columns);
-  if (!made || !ragged.own(handle.types, handle.fields, request.out)) {
-    arrays.result.reset();
-    share.give_back();
-    // Out of memory, or an array of the caller's does not fit.
-    return PyErr_Occurred() != nullptr ? nullptr : not_plain();
-  }
-  const Batch batch{static_cast<std::size_t>(n), columns, arrays.ids, arrays.weights};
-  const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
-  if (!finish(buffer, draw, batch, beta, handle.long_draws, most) ||
-      !ragged.put(handle.types, handle.fields, arrays.result.get())) {
+  try {
+    const Handle& handle = handle_of(self);
+    const std::shared_ptr<Buffer> buffer = handle.buffer;  // a schedule may close the handle
+    if (!buffer || handle.steps || !read_request(args, nargs, kwnames, request)) return slow();
+    const bool weighted = handle.weighted();
+    if (request.beta != nullptr && !weighted) return slow();
+    const npy_intp n = batch_size_of(request);
+    if (n == 0) return slow();
+    Share share;
+    float beta = 0;
+    if (!prepare_draw(self, handle, request, n, fast, share, beta)) {
+      return PyErr_Occurred() != nullptr ? nullptr : slow();
+    }
+    Draw draw(static_cast<std::size_t>(n));
+    buffer->begin(draw);  // the rows come into the cache while the arrays are made
+    std::byte* columns[kMaxColumns];
+    Arrays arrays;
+    const bool made =
+        make_arrays(handle.types, handle.fields, n, request.out, weighted, columns, arrays);
+    RaggedOutput ragged(handle.types, n, columns);
+    if (!made || !ragged.own(handle.types, handle.fields, request.out)) {
+      arrays.result.reset();
+      share.give_back();
+      // Out of memory, or an array of the caller's does not fit.
+      return PyErr_Occurred() != nullptr ? nullptr : slow();
+    }
+    const Batch batch{static_cast<std::size_t>(n), columns, arrays.ids, arrays.weights};
+    const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
+    finish(buffer, draw, batch, beta, handle.long_draws, most);
+    if (!ragged.put(handle.types, handle.fields, arrays.result.get())) return nullptr;
+    share.keep();
+    return arrays.result.release();
+  } catch (const Error& error) {
+    if (!(fast && waits_for(error, request))) {
+      set_error(error);
+      return nullptr;
+    }
+  } catch (...) {
+    set_current_error();
     return nullptr;
   }
-  share.keep();
-  return arrays.result.release();
-} catch (...) {
-  set_current_error();
-  return nullptr;
+  return slow();
 }
 
 }  // namespace
 
 PyObject* py_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames,
+  return sample(self, args, nargs, kwnames, true,
                 [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
 }
 
 PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                              PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, [&]() -> PyObject* {
+  return sample(self, args, nargs, kwnames, false, [&]() -> PyObject* {
     if (!handle_of(self).buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
     throw Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the columns");
   });

@@ -1,11 +1,16 @@
 #include "python/share.h"
 
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <memory>
 
 #include "python/errors.h"
+
+namespace nb = nanobind;
 
 namespace replay_buffer::python {
 namespace {
@@ -33,10 +38,18 @@ bool read_timeout(PyObject* given, double& seconds) {
   return false;
 }
 
+// Seconds after which a call warns that waits without a timeout: waiting.LONG.
+double long_wait() {
+  const nb::object name = nb::str("replay_buffer.waiting");
+  const nb::object module = nb::steal(PyImport_GetModule(name.ptr()));
+  return module.is_valid() ? nb::cast<double>(module.attr("LONG"))
+                           : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
-bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeout,
-                Share& share) try {
+bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeout, Share& share,
+                bool timed_elsewhere) try {
   double limit = 0;
   if (!read_timeout(timeout, limit)) return false;
   const std::shared_ptr<Buffer> buffer = handle.buffer;
@@ -48,11 +61,18 @@ bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeou
     share = Share(limiter, want, n);
     return true;
   }
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  if (timed_elsewhere && timeout != nullptr && timeout != Py_None) return false;
   Wait wait = buffer->wait_for(want, n);
+  double warn_after = limit == kNever ? long_wait() : kNever;
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     const double waited = Seconds(std::chrono::steady_clock::now() - start).count();
     if (waited >= limit) throw Error(ErrorCode::kTimeout, wait.complaint(std::min(waited, limit)));
+    if (waited >= warn_after) {
+      warn_after = kNever;
+      nb::find(handle).attr("_warn_of_wait")(wait.complaint(waited));
+    }
     const Seconds slice(std::min(limit - waited, Seconds(Limiter::kSlice).count()));
     {
       const MaybeRelease released(true);

@@ -159,66 +159,70 @@ struct Outputs {
   Output all[kMaxOutputs];
 };
 
-bool finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
-            const ViewBatch& batch, float beta, bool long_draw) try {
+void finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
+            const ViewBatch& batch, float beta, bool long_draw) {
   // Where few rows are starts, all may have to be looked at.
   const MaybeRelease released(long_draw || view.selective() ||
                               batch.rows * view.item_bytes(batch) > kReleaseBytes);
   buffer->finish(draw, view, batch, beta);
-  return true;
-} catch (...) {
-  set_current_error();
-  return false;
 }
 
-// When the arguments are not plain, `not_plain` decides what happens.
-template <class NotPlain>
+// A fast call leaves to `slow` what is not plain, and what has to wait.
+template <class Slow>
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                 NotPlain&& not_plain) try {
-  const ViewHandle& view = view_of(self);
+                 bool fast, Slow&& slow) {
   Request request;
-  if (!view.view || !read_request(args, nargs, kwnames, request)) return not_plain();
-  const nb::object owner = view.owner;  // what a schedule does may end the view
-  const Handle& handle = handle_of(owner.ptr());
-  const std::shared_ptr<Buffer> buffer = handle.buffer;
-  if (!buffer) return not_plain();
-  const bool weighted = handle.weighted();
-  const npy_intp n = batch_size_of(request);
-  if (n == 0 || (request.beta != nullptr && !weighted)) return not_plain();
-  Share share;
-  float beta = 0;
-  if (!prepare_draw(owner.ptr(), handle, request, n, share, beta)) return nullptr;
-  Draw draw(static_cast<std::size_t>(n));
-  buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
-  std::byte* columns[kMaxOutputs];
-  Arrays arrays;
-  const bool made = make_arrays(view.types, view.fields, n, request.out, true, columns, arrays);
-  RaggedOutput ragged(view.types, n, columns);
-  if (!made || !ragged.own(view.types, view.fields, request.out)) {
-    arrays.result.reset();
-    share.give_back();
-    return PyErr_Occurred() != nullptr ? nullptr : not_plain();
-  }
-  ViewBatch batch;
-  batch.rows = static_cast<std::size_t>(n);
-  batch.time = view.time;
-  batch.ids = arrays.ids;
-  if (weighted) {
-    batch.weights = arrays.weights;
-  } else {
-    std::fill_n(arrays.weights, n, 1.0F);
-  }
-  const Outputs outputs(view.outputs, columns);
-  batch.outputs = outputs;
-  if (!finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed) ||
-      !ragged.put(view.types, view.fields, arrays.result.get())) {
+  try {
+    const ViewHandle& view = view_of(self);
+    if (!view.view || !read_request(args, nargs, kwnames, request)) return slow();
+    const nb::object owner = view.owner;  // what a schedule does may end the view
+    const Handle& handle = handle_of(owner.ptr());
+    const std::shared_ptr<Buffer> buffer = handle.buffer;
+    if (!buffer) return slow();
+    const bool weighted = handle.weighted();
+    const npy_intp n = batch_size_of(request);
+    if (n == 0 || (request.beta != nullptr && !weighted)) return slow();
+    Share share;
+    float beta = 0;
+    if (!prepare_draw(owner.ptr(), handle, request, n, fast, share, beta)) {
+      return PyErr_Occurred() != nullptr ? nullptr : slow();
+    }
+    Draw draw(static_cast<std::size_t>(n));
+    buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
+    std::byte* columns[kMaxOutputs];
+    Arrays arrays;
+    const bool made = make_arrays(view.types, view.fields, n, request.out, true, columns, arrays);
+    RaggedOutput ragged(view.types, n, columns);
+    if (!made || !ragged.own(view.types, view.fields, request.out)) {
+      arrays.result.reset();
+      share.give_back();
+      return PyErr_Occurred() != nullptr ? nullptr : slow();
+    }
+    ViewBatch batch;
+    batch.rows = static_cast<std::size_t>(n);
+    batch.time = view.time;
+    batch.ids = arrays.ids;
+    if (weighted) {
+      batch.weights = arrays.weights;
+    } else {
+      std::fill_n(arrays.weights, n, 1.0F);
+    }
+    const Outputs outputs(view.outputs, columns);
+    batch.outputs = outputs;
+    finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed);
+    if (!ragged.put(view.types, view.fields, arrays.result.get())) return nullptr;
+    share.keep();
+    return arrays.result.release();
+  } catch (const Error& error) {
+    if (!(fast && waits_for(error, request))) {
+      set_error(error);
+      return nullptr;
+    }
+  } catch (...) {
+    set_current_error();
     return nullptr;
   }
-  share.keep();
-  return arrays.result.release();
-} catch (...) {
-  set_current_error();
-  return nullptr;
+  return slow();
 }
 
 [[noreturn]] void throw_does_not_fit() {
@@ -293,7 +297,7 @@ nb::object starts(const ViewHandle& self) {
 
 PyObject* py_view_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                   PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, [&]() -> PyObject* {
+  return sample(self, args, nargs, kwnames, false, [&]() -> PyObject* {
     opened(view_of(self));
     throw_does_not_fit();
   });
@@ -339,7 +343,7 @@ PyType_Slot view_slots[] = {{Py_tp_methods, view_methods},
 
 PyObject* py_view_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                          PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames,
+  return sample(self, args, nargs, kwnames, true,
                 [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
 }
 

@@ -1,6 +1,8 @@
 #include "segment/owners.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "os/byte_lock.h"
 #include "os/crash_point.h"
@@ -11,6 +13,8 @@ namespace {
 
 // The byte of slot i is far behind the end of any segment: a lock needs no storage.
 constexpr std::uint64_t kLocksAt = std::uint64_t{1} << 61;
+// So many processes are named in a message.
+constexpr std::size_t kNamed = 8;
 
 }  // namespace
 
@@ -68,9 +72,11 @@ Identity Owners::join() const {
     REPLAY_CRASH_POINT("attach.epoch");
     return identity_of(i);
   }
-  throw Error(ErrorCode::kBusy, "all " + std::to_string(kOwnerCount) +
-                                    " places for writers are taken by live processes; a buffer "
-                                    "opened with readonly=True needs none");
+  throw Error(ErrorCode::kBusy,
+              "all " + std::to_string(kOwnerCount) + " places for writers are taken by " +
+                  living() +
+                  "; every handle that writes takes one, for all its threads. Close handles that "
+                  "are not needed; one opened with readonly=True needs no place");
 }
 
 bool Owners::inherited(Identity me) const {
@@ -108,6 +114,41 @@ std::vector<Identity> Owners::all_dead() const {
     if (slot(who).pid.load(std::memory_order_acquire) != 0 && dead(who)) found.push_back(who);
   }
   return found;
+}
+
+std::string Owners::living() const {
+  std::vector<std::size_t> slots;
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    const Identity who = identity_of(i);
+    if (slot(who).pid.load(std::memory_order_acquire) != 0 && !dead(who)) slots.push_back(i);
+  }
+  return names_of(slots);
+}
+
+std::string Owners::names_of(const std::vector<std::size_t>& slots) const {
+  std::vector<std::pair<os::ProcessIdentity, std::size_t>> processes;  // and how often
+  for (const std::size_t slot : slots) {
+    const os::ProcessIdentity process = process_of(segment_.owners()[slot]);
+    const auto known = std::find_if(processes.begin(), processes.end(),
+                                    [&](const auto& one) { return one.first == process; });
+    if (known != processes.end()) {
+      ++known->second;
+    } else if (process.pid != 0) {
+      processes.emplace_back(process, 1);
+    }
+  }
+  std::string said;
+  for (std::size_t i = 0; i < std::min(processes.size(), kNamed); ++i) {
+    const auto& [process, times] = processes[i];
+    said += (i == 0 ? "process " : ", ") + std::to_string(process.pid);
+    if (process == os::self()) said += " (this process)";
+    if (process.pid_namespace != os::self().pid_namespace) said += " (in another container)";
+    if (times > 1) said += " (" + std::to_string(times) + " times)";
+  }
+  if (processes.size() > kNamed) {
+    said += " and " + std::to_string(processes.size() - kNamed) + " more";
+  }
+  return said;
 }
 
 std::vector<Identity> Owners::dead_in_a_change() const {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "os/process.h"
@@ -44,6 +45,10 @@ class Owners {
 
   // Those who are dead and did not leave, as far as can be told now.
   std::vector<Identity> all_dead() const;
+  // Those who are alive, and the owners of slots, for messages: "process 12 (this process), 14 (3
+  // times)"; "" when there is none.
+  std::string living() const;
+  std::string names_of(const std::vector<std::size_t>& slots) const;
   // Dead ones among those that were changing priorities: cheap when there are none.
   std::vector<Identity> dead_in_a_change() const;
 

@@ -16,6 +16,7 @@
 #include "replay_buffer/error.h"
 #include "segment/checksum.h"
 #include "segment/column_entries.h"
+#include "segment/owners.h"
 
 namespace replay_buffer {
 
@@ -121,10 +122,53 @@ os::File open_file(const Location& location, os::Access access) {
   }
 }
 
+bool begins_like_one(const Location& location) {
+  const os::File file = os::File::open(location.path(), os::Access::kRead);
+  std::uint64_t magic = 0;
+  if (file.size() >= sizeof(magic)) file.read_at(0, &magic, sizeof(magic));
+  return magic == kMagic;
+}
+
+bool exists(const Location& location) {
+  try {
+    (void)os::File::open(location.path(), os::Access::kRead);
+    return true;
+  } catch (const Error& error) {
+    return error.code() != ErrorCode::kNotFound;
+  }
+}
+
+// Who has a segment open, for messages.
+std::string holders_of(const Location& location) try {
+  if (os::File::open(location.path(), os::Access::kRead).try_lock_exclusive()) {
+    return begins_like_one(location) ? "nobody has it open" : "it is not a replay buffer";
+  }
+  const std::unique_ptr<Segment> segment = Segment::open(location, os::Access::kRead);
+  const std::string writers = Owners(*segment).living();
+  return writers.empty() ? "open for reading only" : "open for writing in " + writers;
+} catch (const Error& error) {
+  return error.what();
+}
+
+Error already_exists(const Location& location) {
+  if (os::leads_nowhere(location.path())) {
+    return Error(ErrorCode::kAlreadyExists,
+                 location.path() + " is a symbolic link that leads nowhere; remove it");
+  }
+  return Error(ErrorCode::kAlreadyExists,
+               location.text() + " exists already: " + holders_of(location) +
+                   ". open() or open_or_create() go on with its rows, create() with "
+                   "overwrite=True replaces them, unlink() removes them");
+}
+
 }  // namespace
 
 std::unique_ptr<Segment> Segment::create(const Location& location, const BufferConfig& config,
-                                         const Schema& schema, const Prepare& prepare) {
+                                         const Schema& schema, const Prepare& prepare,
+                                         Existing existing) {
+  if (location.named() && existing == Existing::kRefuse && exists(location)) {
+    throw already_exists(location);  // before memory is taken for another one
+  }
   const Schema columns = with_codecs(config, schema);
   Layout layout = plan_layout(make_settings(config, columns), columns);
   os::File file;
@@ -148,30 +192,26 @@ std::unique_ptr<Segment> Segment::create(const Location& location, const BufferC
     REPLAY_CRASH_POINT("create.synced");
   }
   REPLAY_CRASH_POINT("create.ready");
-  if (location.named()) segment->publish();
+  if (location.named()) segment->publish(existing);
   return segment;
 }
 
-// Whether nothing is at the location now that somebody has open.
-bool Segment::remove_stale(const Location& location) {
-  try {
-    return remove(location, true);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotFound) throw;
-    return !os::leads_nowhere(location.path());  // somebody else removed it
-  }
-}
-
 // Gives the file its path; from here on others can open it.
-void Segment::publish() {
+void Segment::publish(Existing existing) {
   for (bool linked = false; !linked;) {
     try {
       file_.link(location_.path());
       linked = true;
     } catch (const Error& error) {
-      const bool replace = error.code() == ErrorCode::kAlreadyExists &&
-                           location_.kind == Location::Kind::kShm && remove_stale(location_);
-      if (!replace) throw;
+      if (error.code() != ErrorCode::kAlreadyExists) throw;
+      if (existing == Existing::kRefuse) throw already_exists(location_);
+      if (os::leads_nowhere(location_.path())) throw already_exists(location_);
+      try {
+        unlink(location_);
+      } catch (const Error& gone) {
+        if (gone.code() != ErrorCode::kNotFound) throw;  // else somebody else removed it
+      }
+      REPLAY_CRASH_POINT("create.replaced");
     }
   }
   REPLAY_CRASH_POINT("create.linked");
@@ -220,6 +260,17 @@ bool Segment::remove(const Location& location, const SegmentIdentity& only) {
   std::uint64_t lineage = 0;
   file.read_at(offsetof(Header, counters) + offsetof(Counters, lineage), &lineage, sizeof(lineage));
   return lineage == only.lineage && file.remove_own_path();
+}
+
+void Segment::unlink(const Location& location) {
+  check_named(location);
+  // In the directory of shared memory the name says whose it is.
+  if (location.kind == Location::Kind::kFile && !begins_like_one(location)) {
+    throw Error(ErrorCode::kCorrupt, location.text() +
+                                         " is not a replay buffer and is left alone; remove the "
+                                         "file yourself if it is to go");
+  }
+  os::File::remove(location.path());
 }
 
 void Segment::share() const {

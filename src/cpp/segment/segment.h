@@ -34,16 +34,20 @@ struct SegmentIdentity {
   os::FileIdentity file;
   std::uint64_t lineage = 0;  // see Counters; within a boot it stays
 };
+// What create() does where there is a segment already.
+enum class Existing : std::uint8_t { kRefuse, kReplace };
 
 class Segment {
  public:
   // A new, empty segment. Private memory is reserved, and used as rows are written; shared memory
-  // and files are allocated now. Throws kAlreadyExists when one is there; named shared memory that
-  // nobody has open is taken as left by a crash, and replaced. Throws kOutOfSpace.
-  // `prepare`, when given, writes to it before anybody else can see it.
+  // and files are allocated now. Throws kAlreadyExists when there is one, whether or not anybody
+  // has it open, unless it is to be replaced; then it lives on where it is open. Throws
+  // kOutOfSpace, and kCorrupt when a file that is no segment would have to be replaced. `prepare`,
+  // when given, writes to it before anybody else can see it.
   using Prepare = std::function<void(const Segment&)>;
   static std::unique_ptr<Segment> create(const Location& location, const BufferConfig& config,
-                                         const Schema& schema, const Prepare& prepare = {});
+                                         const Schema& schema, const Prepare& prepare = {},
+                                         Existing existing = Existing::kRefuse);
 
   // One that exists. Every fact about it is computed from a checked private copy of its header.
   // Throws kNotFound, kPermissionDenied, kCorrupt, kIncompatible (another format).
@@ -58,6 +62,9 @@ class Segment {
   // Removes the name of a certain segment, open or closed. False when it has the name no more:
   // nobody has it, or a newer segment, which keeps it.
   static bool remove(const Location& location, const SegmentIdentity& only);
+  // The same as remove(location, false) for a user who names a location. Throws kNotFound, and
+  // kCorrupt for a file that does not begin like a segment: any path can be given.
+  static void unlink(const Location& location);
 
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -123,8 +130,7 @@ class Segment {
   void sync_header() const { sync(sizeof(Header)); }
 
  private:
-  static bool remove_stale(const Location& location);
-  void publish();
+  void publish(Existing existing);
   void sync(std::size_t bytes) const {
     if (location_.kind == Location::Kind::kFile) mapping_.sync(0, bytes);
   }

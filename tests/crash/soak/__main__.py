@@ -218,8 +218,7 @@ def main() -> int:
             failed = soak.examine()
         finally:
             soak.leave()
-            with ReplayBuffer.open(location, readonly=True) as buffer:
-                buffer.unlink()
+            ReplayBuffer.unlink(location)
         print(soak.figures(seconds), flush=True)
     left = [name for name in os.listdir("/dev/shm") if f"soak-{os.getpid()}" in name]
     failed += [f"{name} is left in /dev/shm" for name in left]

@@ -1,0 +1,206 @@
+"""Buffers that have a location: made, opened and removed.
+
+Rows are never replaced unless the caller says so, and a handle removes the buffer that it holds or
+held, and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from . import _core, settling, sharing
+from .config import BufferConfig, check_beta_can_be
+from .errors import AlreadyExists, InvalidArgument, NotFound, ReadOnly, SchemaMismatch
+from .schema import Schema
+from .waiting import Wait, seconds
+
+if TYPE_CHECKING:
+    from .buffer import ReplayBuffer
+    from .inference import Draft
+
+Handle = TypeVar("Handle", bound="ReplayBuffer")
+
+#: Seconds between two looks for a buffer that is not there yet.
+_LOOK = 0.02
+#: Seconds for which a process waits for others that create a buffer in the same directory.
+_PATIENCE = 10.0
+#: How often a name may be there for one call and gone for the next.
+_TRIES = 1000
+
+
+def schema_of(draft: Draft, schema: Any, config: BufferConfig) -> Schema:
+    """The columns of a buffer whose layout is fixed when it is made."""
+    if schema is not None:
+        return draft.given(schema)
+    return draft.explicit(steps=config.storage == "steps")
+
+
+def create(
+    cls: type[Handle],
+    location: str,
+    config: BufferConfig,
+    schema: Schema,
+    seed: int | None,
+    *,
+    overwrite: bool = False,
+) -> Handle:
+    """See ReplayBuffer.create."""
+    buffer = cls(config, seed=seed)
+    _core.check_location(location)
+    check_beta_can_be(config, "shared with other processes")
+    buffer._location = location
+    settling.use(buffer, schema, overwrite=overwrite)
+    sharing.attend(buffer)
+    return buffer
+
+
+def open_there(cls: type[Handle], location: str, readonly: bool = False, wait: Any = 0) -> Handle:
+    """See ReplayBuffer.open."""
+    limit = seconds(wait, "wait", none="")
+    patience = Wait(limit, lambda: "nobody has created it")
+    while True:
+        try:
+            return sharing.attached(cls, location, lambda self: self._open(location, readonly))
+        except NotFound:
+            if limit == 0:
+                raise
+        missing = f"there is no buffer there ({_core.segment_path(location)})"
+        patience.until(lambda: False, f"open({location!r})", missing, longest=_LOOK)
+
+
+def open_or_create(
+    cls: type[Handle], location: str, config: BufferConfig, schema: Schema, seed: int | None
+) -> Handle:
+    """See ReplayBuffer.open_or_create."""
+    if not _core.check_location(location)[1]:  # nobody else can have one without a name
+        return create(cls, location, config, schema, seed)
+    with contextlib.suppress(NotFound):
+        return _open_fitting(cls, location, config, schema, seed)
+    with _one_at_a_time(_core.segment_path(location)):
+        for attempt in range(_TRIES):
+            with contextlib.suppress(NotFound):
+                return _open_fitting(cls, location, config, schema, seed)
+            try:
+                return create(cls, location, config, schema, seed)
+            except AlreadyExists:  # somebody else was faster
+                if attempt == _TRIES - 1:
+                    raise
+    raise AssertionError("not reached")
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: str) -> Iterator[None]:
+    """Of many who would create a buffer, lets one do so, until it is there or time is over.
+
+    Else each would take all the memory of its buffer before it finds that another was faster. The
+    lock decides nothing: that exactly one wins does not depend on it. So whoever cannot have it
+    goes on without.
+    """
+    try:
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield
+        return
+    try:
+        _try_lock(directory, path)
+        yield
+        with contextlib.suppress(OSError):
+            fcntl.flock(directory, fcntl.LOCK_UN)  # also for a child forked meanwhile
+    finally:
+        os.close(directory)
+
+
+def _try_lock(directory: int, path: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline and not os.path.exists(path):
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.005)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _open_fitting(
+    cls: type[Handle], location: str, config: BufferConfig, schema: Schema, seed: int | None
+) -> Handle:
+    """Opens a buffer that was made as it would be made now; raises what differs."""
+    buffer = open_there(cls, location)
+    try:
+        assert buffer.schema is not None
+        different = _difference_of_columns(buffer.schema, schema)
+        if different:
+            raise SchemaMismatch(f"{location} has other columns: {different}")
+        differing = _differences_of_options(buffer.config, config)
+        if seed is not None and seed != buffer._seed:
+            differing.append(f"seed is {buffer._seed} there, {seed} here")
+        if differing:
+            raise InvalidArgument(f"{location} was made otherwise: {'; '.join(differing)}")
+    except BaseException:
+        buffer.close()
+        raise
+    return buffer
+
+
+def _difference_of_columns(there: Schema, here: Schema) -> str:
+    """The first column that is not the same; "" when all are."""
+    for (path, column), (other, wanted) in zip(there.columns, here.columns, strict=False):
+        if path != other:
+            return f"{path!r} is there where {other!r} is here"
+        if column != wanted:
+            return f"{path!r}: {'; '.join(_differences(column, wanted))}"
+    if len(there.columns) == len(here.columns):
+        return ""
+    n = min(len(there.columns), len(here.columns))
+    longer, place = (there, "there") if len(there.columns) > n else (here, "here")
+    return f"{longer.columns[n][0]!r} is only {place}"
+
+
+def _differences_of_options(there: BufferConfig, here: BufferConfig) -> list[str]:
+    """All options that are not the same, but alpha, which may be changed at any time."""
+    options = here.core_options(0)
+    options["block_rows"] = here.block_rows or there.block_rows  # chosen where it is not given
+    wanted = BufferConfig.from_core(options)  # rounded as the segment rounds
+    return _differences(dataclasses.replace(there, alpha=wanted.alpha), wanted)
+
+
+def _differences(there: Any, here: Any) -> list[str]:
+    """The fields of two dataclasses that are not equal."""
+    pairs = ((f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there))
+    return [f"{name} is {_said(a)} there, {_said(b)} here" for name, a, b in pairs if a != b]
+
+
+def _said(value: Any) -> str:
+    return value.name if isinstance(value, np.dtype) else repr(value)
+
+
+def unlink(buffer: ReplayBuffer) -> None:
+    """Removes the name of the buffer that a handle holds or held."""
+    if buffer._reads_only:
+        raise ReadOnly(
+            f"this handle of {buffer.location} is for reading only and removes nothing; "
+            f"ReplayBuffer.unlink({buffer.location!r}) does"
+        )
+    if buffer._unlinked:
+        return
+    if not _core.remove_own(buffer.location, buffer._own):
+        raise NotFound(f"{buffer.location} is no longer the name of this buffer")
+    buffer._unlinked = True
+
+
+def unlink_location(location: Any) -> None:
+    """Removes the name of whatever buffer is at a location."""
+    if not isinstance(location, str):
+        raise InvalidArgument(f"a location is a string such as 'shm:name', not {location!r}")
+    _core.unlink(location)
