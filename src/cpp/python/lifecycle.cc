@@ -245,8 +245,7 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
     return Segment::remove(Location::parse(location), only_stale);
   });
   m.def("remove_own", &remove_own);
-  m.def("unlink",
-        [](const std::string& location) { Segment::unlink(Location::parse(location)); });
+  m.def("unlink", [](const std::string& location) { Segment::unlink(Location::parse(location)); });
   m.def("list_shared_memory", &os::list_shared_memory);
 }
 
