@@ -6,7 +6,7 @@ the product is used, so that it can be wrong without the law being wrong as well
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Rows:
     def at(self, ids: Any) -> Ids:
         """Places of row ids. Fails for a row that is not stored."""
         places = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
-        foreign = np.setdiff1d(ids, self.ids)
+        foreign = ids[self.ids[places] != ids]
         assert foreign.size == 0, f"rows were drawn that are not there: {foreign[:5]}"
         return places
 
@@ -119,14 +119,20 @@ def with_newest(probability: Floats, newest: int, batch: int) -> Floats:
     return ((batch - 1) * probability + own) / batch
 
 
-def weights(probability: Floats, rows: int, beta: float, scale: str, drawn: Ids) -> Floats:
-    """(N P)^-beta of one batch, whose rows are `drawn`; scaled by the largest of the batch, or of
-    any row that can be drawn, or not at all."""
+def weights(probability: Floats, rows: int, beta: Any, scale: str, drawn: Ids) -> Floats:
+    """(N P)^-beta for places `drawn`, [batch, row]; scaled by the largest of each batch, or of any
+    row that can be drawn, or not at all. `beta` is a number or one for each batch."""
     possible = probability > 0
-    logs = np.full(len(probability), -np.inf)
-    logs[possible] = -float(np.float32(beta)) * np.log(rows * probability[possible])
-    most = {"batch": logs[drawn].max(), "global": logs[possible].max(), "none": 0.0}[scale]
-    weight: Floats = np.exp(logs[drawn] - most)
+    logs = np.full(len(probability), np.inf)
+    logs[possible] = -np.log(rows * probability[possible])
+    beta = np.broadcast_to(np.float32(beta).astype(np.float64), len(drawn))[:, None]
+    own = beta * logs[drawn]
+    most = {
+        "batch": own.max(axis=1, keepdims=True),
+        "global": beta * logs[possible].max(),
+        "none": 0.0,
+    }[scale]
+    weight: Floats = np.exp(own - most)
     return weight
 
 
@@ -136,6 +142,7 @@ def goal(k: float, choices: int) -> tuple[float, float]:
 
 
 # ------------------------------------------------------------------------------------------- orders
+# These say what is wrong with the ids that were drawn, or None.
 
 
 def newest_first(before: Rows, after: Rows, batches: Sequence[Ids]) -> str | None:
@@ -149,30 +156,26 @@ def newest_first(before: Rows, after: Rows, batches: Sequence[Ids]) -> str | Non
     return None
 
 
-def queue(taken: Ids, times: int) -> Callable[[Rows, Sequence[Ids]], str | None]:
-    """All handles together, oldest first: each start `times` times, less those `taken` before."""
-
-    def wrong(rows: Rows, handles: Sequence[Ids]) -> str | None:
-        wanted = np.sort(np.repeat(rows.ids[rows.starts], times))
-        for row_id in taken.tolist():
-            wanted = np.delete(wanted, np.flatnonzero(wanted == row_id)[:1])
-        for drawn in handles:
-            if (np.diff(drawn) < 0).any():
-                return "rows were not given out in the order they came"
-        together = np.sort(np.concatenate(list(handles)))
-        if np.array_equal(together, wanted):
-            return None
-        lost = len(np.setdiff1d(wanted, together))
-        return f"{len(together)} rows were given out, not {len(wanted)}; {lost} were never"
-
-    return wrong
+def queue(rows: Rows, taken: Ids, times: int, handles: Sequence[Ids]) -> str | None:
+    """Oldest first, and by all handles together each start `times` times, less those that were
+    `taken` before."""
+    wanted = np.repeat(rows.ids[rows.starts], times)
+    for row_id in taken.tolist():
+        wanted = np.delete(wanted, np.flatnonzero(wanted == row_id)[:1])
+    if any((np.diff(drawn) < 0).any() for drawn in handles):
+        return "rows were not given out in the order they came"
+    together = np.sort(np.concatenate(handles))
+    if np.array_equal(together, wanted):
+        return None
+    lost = np.setdiff1d(wanted, together)
+    return f"{len(together)} rows were given out, not {len(wanted)}; {len(lost)} were never"
 
 
-def epochs(rows: Rows, drawn: Ids, begun: Ids) -> tuple[str | None, Ids]:
-    """What is wrong with the epochs of one handle, and the first rows of those that are whole.
+def epochs(rows: Rows, begun: Ids, drawn: Ids) -> tuple[str | None, Ids]:
+    """In an epoch every start is drawn once. The one that had `begun` when rows were overwritten
+    ends with the slots that were still to come, whatever row is in them now.
 
-    In an epoch every start is drawn once. The one that had `begun` when rows were overwritten ends
-    with the slots that were still to come, whatever row is in them now.
+    Returns what is wrong, and the rows that the other epochs began with.
     """
     ids = rows.ids[rows.starts]
     if rows.then is not None:

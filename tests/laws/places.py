@@ -37,7 +37,7 @@ class Drawn:
 
     @property
     def all_ids(self) -> Ids:
-        return np.concatenate(self.ids)
+        return np.concatenate([np.empty(0, np.int64), *self.ids])
 
 
 def draw(source: Any, batches: int, size: int) -> Drawn:
@@ -119,14 +119,13 @@ def serve(connection: Connection, of: Store, readonly: bool) -> None:
             connection.send(error)
 
 
+@dataclass
 class Scene:
     """What is stored, and the handles that draw from it."""
 
-    def __init__(self, case: Case, of: Store, handles: Sequence[Here | Child]) -> None:
-        self.case = case
-        self.store = of
-        self.handles = handles
-        self.turns = 0  # that were taken of the schedule
+    case: Case
+    store: Store
+    handles: Sequence[Here | Child]
 
     def draw(self, call: Any, *args: Any) -> list[Drawn]:
         """By all handles at once."""
@@ -137,19 +136,18 @@ class Scene:
 
 @contextlib.contextmanager
 def scene(case: Case, seed: int, folder: Path) -> Iterator[Scene]:
+    """A case as far as nothing was drawn that counts."""
+    names = {"heap:": "", "shm:": f"laws-{os.getpid()}-{next(numbers)}", "file:": f"{folder}/rows"}
+    location = case.place.location + names[case.place.location]
     with contextlib.ExitStack() as leaving:
-        location = case.place.location
-        if location != "heap:":
-            location += f"{folder}/rows" if location == "file:" else f"laws-{os.getpid()}-{next(numbers)}"
         of = store(case, location, seed)
         leaving.callback(lambda: of.buffer.close())
         if location != "heap:":
             leaving.callback(lambda: of.buffer.unlink())
         of.fill()
-        turns = 0
         if case.draw.mass is not None:
             draw(of.source(of.buffer), BEFORE, case.draw.batch)
-            turns = BEFORE
+            of.turns += BEFORE
         if case.place.moved == "reopened":
             of.buffer.close()
             of.moved(ReplayBuffer.open(location))
@@ -157,13 +155,11 @@ def scene(case: Case, seed: int, folder: Path) -> Iterator[Scene]:
             of.buffer.checkpoint(folder / "saved")
             of.buffer.close()
             of.moved(ReplayBuffer.restore(folder / "saved"))
-        handles: list[Here | Child] = []
+        children = []
         for _ in range(case.place.children):
-            handles.append(Child(of, case.place.readonly))
-            leaving.callback(handles[-1].close)
-        made = Scene(case, of, handles or [Here(of.source(of.buffer))])
-        made.turns = turns
-        yield made
+            children.append(Child(of, case.place.readonly))
+            leaving.callback(children[-1].close)
+        yield Scene(case, of, children or [Here(of.source(of.buffer))])
 
 
 @contextlib.contextmanager
@@ -180,7 +176,7 @@ def writing(of: Store) -> Iterator[None]:
                 return
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(1e-5)  # else threads wait for each other for long
     thread = threading.Thread(target=work)
     thread.start()
     try:

@@ -158,6 +158,8 @@ class Content:
     rare: bool = False
     failing: bool = False  # a draw fails before there is enough
     busy: bool = False  # rows are being written while batches are drawn
+    cleared: bool = False  # of as many rows, between which batches were drawn
+    draws: float = 1.0  # where starts are hard to find: fewer times
 
     @property
     def of_priorities(self) -> bool:
@@ -169,11 +171,14 @@ CONTENTS = [
     Content("fresh"),
     Content("wrapped", 120, 300, block_rows=7),
     Content("overwritten since", 1000, 1100, falling, block_rows=8, overwritten=5),
-    Content("rare starts", 40_000, 40_000, rare_ranks, alpha=1.0, rare=True),
+    Content("rare starts", 40_000, 40_000, rare_ranks, alpha=1.0, rare=True, draws=0.03),
     Content("from 1e-30 to 1e30", priorities=decades, alpha=1.0, epsilon=0.0),
-    Content("starts of 1e-30 beside 1e30", priorities=tiny_starts, alpha=1.0, epsilon=0.0),
+    Content(
+        "starts of 1e-30 beside 1e30", priorities=tiny_starts, alpha=1.0, epsilon=0.0, draws=0.2
+    ),
     Content("some zero", priorities=some_zero, epsilon=0.0),
     Content("all zero", priorities=all_zero, epsilon=0.0),
+    Content("cleared", cleared=True),
     Content("a draw that failed", failing=True),
     Content("being written", 2000, 300, busy=True),
 ]
@@ -209,7 +214,6 @@ class Case:
     content: Content
     place: Place
     weights: str = "batch"
-    more: int = 1  # times as many draws
 
     def __str__(self) -> str:
         axes = (self.draw, self.item, self.content, self.place)
@@ -259,4 +263,30 @@ AXES = [DRAWS, ITEMS, CONTENTS, PLACES, SCALES]
 
 
 def cases(strength: int = 2) -> list[Case]:
+    """Cases in which every pair of values stands together, or every three."""
     return [Case(*row) for row in covering(AXES, fit, strength)]
+
+
+def named(draw: str, item: str, content: str, place: str = "heap", weights: str = "batch") -> Case:
+    names = (draw, item, content, place)
+    found = [next(v for v in axis if v.name == name) for axis, name in zip(AXES, names)]
+    return Case(*found, weights)
+
+
+#: What only three values together show, where it once was wrong.
+THREES = [
+    named("rank 32", "trajectory", "rare starts"),
+    named("rank 32", "n-step of steps", "rare starts", weights="none"),
+    named("rank cer 8", "row", "overwritten since"),
+    named("prioritized schedule", "n-step of steps", "a draw that failed", weights="none"),
+    named("prioritized 32", "row", "from 1e-30 to 1e30", weights="global"),
+    named("prioritized 32", "n-step of steps", "starts of 1e-30 beside 1e30", weights="none"),
+]
+
+#: Many small blocks take long to look through: time for others to take what was seen.
+RACE = Case(
+    Draw("fifo 70", "fifo", batch=70),
+    ITEMS[0],
+    Content("many blocks", 2000, 2000, block_rows=1),
+    next(place for place in PLACES if place.name == "several consumers"),
+)

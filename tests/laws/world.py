@@ -37,6 +37,7 @@ class Store:
         self.random = np.random.default_rng(seed)
         self.raws: dict[int, float] = {}  # of rows that have a priority
         self.then: Rows | None = None
+        self.turns = 0  # batches that were drawn through handles that can write
         self.options: dict[str, Any] = {
             "strategy": case.draw.strategy,
             "cer": case.draw.cer,
@@ -88,8 +89,16 @@ class Store:
         if self.case.content.failing:
             self._fail()
         self.write(self.case.content.rows)
+        if self.case.content.cleared:
+            self.source(self.buffer).sample(self.case.draw.batch)
+            self.turns += 1
+            self.clear()
+            self.write(self.case.content.rows)
         if self.case.draw.weighted:
             self._prioritize()
+
+    def clear(self) -> None:
+        self.buffer.clear()
 
     def overwrite(self) -> None:
         """Some rows more, of the lowest priority."""
@@ -194,6 +203,9 @@ class Steps(Store):
         self._to = self._to or self.world.open(2)
         given = {name: np.full(2, raw, np.float32) for name, raw in priority.items()}
         self.world.run(self._to, -(-rows // 2), LENGTHS, **given)
+
+    def clear(self) -> None:
+        self.world.clear()
 
     def writing(self) -> Callable[[], object]:
         writer, goes_on = self.buffer.writer(), np.zeros(1, bool)
