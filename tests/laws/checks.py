@@ -106,9 +106,9 @@ def wrong_counts(what: str, counts: Any, law: Any, names: Any) -> Iterator[str]:
 def wrong_weights(scene: Scene, rows: Rows, mass: Floats, handle: Drawn) -> Iterator[str]:
     case = scene.case
     probability = mass / mass.sum()
-    # Where the total changes, or is 0, weights are right up to a factor.
+    # Where the total changes, or no start has a part of it, weights are right up to a factor.
     relative = case.content.busy or rows.then is not None
-    if case.draw.weighted and not rows.raws[rows.starts].any():
+    if case.draw.strategy == "prioritized" and not rows.raws[rows.starts].any():
         probability, relative = np.full(len(mass), 1 / len(mass)), True
     if case.draw.cer:
         probability = laws.with_newest(probability, len(mass) - 1, case.draw.batch)
