@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -17,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from laws.laws import Floats, Ids
-from laws.world import Store, store
 from laws.table import Case
+from laws.world import Store, store
 from replay_buffer import NotEnoughRows, ReplayBuffer
+from replay_buffer.testing.crowd import Crowd
 
 PATIENCE = 60  # seconds that a process may take
 BEFORE = 3  # batches that were drawn before those that count
@@ -167,21 +166,13 @@ def writing(of: Store) -> Iterator[None]:
     """Another thread writes rows meanwhile, as many as do not overwrite any."""
     room = of.buffer.capacity - of.buffer.size - 500
     write = of.writing()
-    stop = threading.Event()
 
     def work() -> None:
         for _ in range(room):
             write()
-            if stop.wait(1e-4):
+            if crowd.over.wait(1e-4):
                 return
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # else threads wait for each other for long
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with Crowd() as crowd:
+        crowd.start(work)
         yield
-    finally:
-        stop.set()
-        thread.join()
-        sys.setswitchinterval(interval)
