@@ -34,7 +34,7 @@ def first_draws(scene: Scene) -> list[Ids]:
     if not scene.case.content.overwritten:
         return [np.empty(0, np.int64) for _ in scene.handles]
     first = scene.draw(draw, 1, scene.case.draw.batch)
-    scene.store.turns += 0 if scene.case.place.readonly else len(first)
+    scene.store.turns += 1 if scene.case.place.readonly else len(first)
     scene.store.overwrite()
     return [handle.all_ids for handle in first]
 
@@ -51,7 +51,7 @@ def known(scene: Scene, rows: Rows, ids: Ids) -> Any:
     return ids <= rows.ids[-1] if scene.case.content.busy else np.ones(ids.shape, bool)
 
 
-# ------------------------------------------------------------------------------------- probabilities
+# ------------------------------------------------------------------------------------ probabilities
 
 
 def check_probabilities(scene: Scene, more: int) -> Iterator[str]:
@@ -104,21 +104,20 @@ def wrong_counts(what: str, counts: Any, law: Any, names: Any) -> Iterator[str]:
 
 
 def wrong_weights(scene: Scene, rows: Rows, mass: Floats, handle: Drawn) -> Iterator[str]:
-    case = scene.case
-    probability = mass / mass.sum()
+    case, newest = scene.case, len(mass) - 1
+    probability = laws.share(mass, rows, case.draw.mass)
     # Where the total changes, or no start has a part of it, weights are right up to a factor.
-    relative = case.content.busy or rows.then is not None
+    relative = case.content.busy
     if case.draw.strategy == "prioritized" and not rows.raws[rows.starts].any():
         probability, relative = np.full(len(mass), 1 / len(mass)), True
-    if case.draw.cer:
-        probability = laws.with_newest(probability, len(mass) - 1, case.draw.batch)
+    if case.draw.cer and case.draw.weighted:
+        probability = laws.with_newest(probability, newest, case.draw.batch)
     ids, weights, beta = np.stack(handle.ids), np.stack(handle.weights), case.draw.beta
     if beta is SCHEDULE:
-        turns = 0 if case.place.readonly else np.arange(len(ids))
-        beta = np.vectorize(beta)(scene.store.turns + turns)
+        beta = np.vectorize(beta)(scene.store.turns + np.arange(len(ids)))
     there = known(scene, rows, ids)
     at = rows.at(np.where(there, ids, rows.ids[0]))
-    there &= probability[at] > 0
+    there &= (probability[at] > 0) & ~(case.content.busy & case.draw.cer & (at == newest))
     if not there.any():
         return
     at[~there] = at[there][0]
@@ -169,7 +168,7 @@ def wrong_goals(
         yield from wrong_counts("start and goal", counts, np.array(law), names)
 
 
-# -------------------------------------------------------------------------------------------- orders
+# ------------------------------------------------------------------------------------------- orders
 
 
 def check_queue(scene: Scene, more: int, first: Sequence[Ids]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The laws of drawing: how likely every item is, what it weighs, and the order of those that have one.
+"""The laws of drawing: how likely every item is and what it weighs, or the order in which it comes.
 
 Everything here follows from raw priorities, row ids and options, in double precision. Nothing of
 the product is used, so that it can be wrong without the law being wrong as well.
@@ -6,7 +6,7 @@ the product is used, so that it can be wrong without the law being wrong as well
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Rows:
-    """What is stored while batches are drawn; arrays have one value for each row, by ascending id."""
+    """What is stored while batches are drawn; arrays have a value for each row, by ascending id."""
 
     ids: Ids
     raws: Floats  # raw priorities; NaN for the last observation of an episode, which has none
@@ -56,19 +56,16 @@ def proportional(rows: Rows) -> Floats:
 def by_rank(rows: Rows) -> Floats:
     """1 / rank^alpha by the last sort. Rows of equal priority rank in the order of their slots.
 
-    A row that came later has no rank yet, and does not inherit that of the row it took the place of.
+    A row that came later has no rank yet: it does not inherit that of the row it overwrote.
     """
-    then = rows.then or rows
-    weighed = np.flatnonzero(~np.isnan(then.raws))
-    weighed = weighed[np.argsort(then.ids[weighed] % then.capacity)]
-    mass = dict(
-        zip(
-            then.ids[weighed].tolist(),
-            rank_masses(then.raws[weighed], then.alpha).tolist(),
-            strict=True,
-        )
-    )
-    return np.array([mass.get(row_id, 0.0) for row_id in rows.ids.tolist()])
+    if rows.then is not None:
+        ranked = dict(zip(rows.then.ids.tolist(), by_rank(rows.then).tolist(), strict=True))
+        return np.array([ranked.get(row_id, 0.0) for row_id in rows.ids.tolist()])
+    mass = np.zeros(len(rows.ids))
+    weighed = np.flatnonzero(~np.isnan(rows.raws))
+    weighed = weighed[np.argsort(rows.ids[weighed] % rows.capacity)]
+    mass[weighed] = rank_masses(rows.raws[weighed], rows.alpha)
+    return mass
 
 
 def masses(raws: Any, alpha: float, epsilon: float = 1e-6) -> Floats:
@@ -109,6 +106,12 @@ def among(mass: Floats, starts: Bools) -> Floats:
     if not share.sum() > 0:
         share = starts.astype(np.float64)
     return share / share.sum()
+
+
+def share(mass: Floats, rows: Rows, law: Callable[[Rows], Floats]) -> Floats:
+    """The probability of each row that weights are made with: its share of the mass of all rows,
+    where ranks are those of the last sort."""
+    return mass / (mass if rows.then is None or law is not by_rank else law(rows.then)).sum()
 
 
 def with_newest(probability: Floats, newest: int, batch: int) -> Floats:
@@ -192,7 +195,7 @@ def epochs(rows: Rows, begun: Ids, drawn: Ids) -> tuple[str | None, Ids]:
     return None, whole[:, 0]
 
 
-# --------------------------------------------------------------------------------------------- tests
+# -------------------------------------------------------------------------------------------- tests
 
 
 def g_test(counts: Any, law: Any) -> float:

@@ -6,7 +6,7 @@ A new draw, item, content or place joins by one line. What cannot stand together
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +62,7 @@ SCALES = ["batch", "global", "none"]
 # -------------------------------------------------------------------------------------------- items
 
 
-def reward(achieved: Any, goals: Any, info: dict[str, Any]) -> Any:
+def reward(achieved: Any, goals: Any, info: Mapping[str, Any]) -> Any:
     return achieved[:, 0] - goals[:, 0]
 
 
@@ -154,7 +154,7 @@ class Content:
     alpha: float = 0.6
     epsilon: float = 1e-6
     block_rows: int | None = None
-    overwritten: int = 0  # rows that come after a first draw
+    overwritten: int = 0  # rows that come after a first draw; few, so that ranks stay as they are
     rare: bool = False
     failing: bool = False  # a draw fails before there is enough
     busy: bool = False  # rows are being written while batches are drawn
@@ -170,7 +170,7 @@ class Content:
 CONTENTS = [
     Content("fresh"),
     Content("wrapped", 120, 300, block_rows=7),
-    Content("overwritten since", 1000, 1100, falling, block_rows=8, overwritten=5),
+    Content("overwritten since", 1200, 1300, falling, block_rows=8, overwritten=3),
     Content("rare starts", 40_000, 40_000, rare_ranks, alpha=1.0, rare=True, draws=0.03),
     Content("from 1e-30 to 1e30", priorities=decades, alpha=1.0, epsilon=0.0),
     Content(
@@ -268,9 +268,13 @@ def cases(strength: int = 2) -> list[Case]:
 
 
 def named(draw: str, item: str, content: str, place: str = "heap", weights: str = "batch") -> Case:
-    names = (draw, item, content, place)
-    found = [next(v for v in axis if v.name == name) for axis, name in zip(AXES, names)]
-    return Case(*found, weights)
+    return Case(
+        next(one for one in DRAWS if one.name == draw),
+        next(one for one in ITEMS if one.name == item),
+        next(one for one in CONTENTS if one.name == content),
+        next(one for one in PLACES if one.name == place),
+        weights,
+    )
 
 
 #: What only three values together show, where it once was wrong.
@@ -284,9 +288,8 @@ THREES = [
 ]
 
 #: Many small blocks take long to look through: time for others to take what was seen.
-RACE = Case(
-    Draw("fifo 70", "fifo", batch=70),
-    ITEMS[0],
-    Content("many blocks", 2000, 2000, block_rows=1),
-    next(place for place in PLACES if place.name == "several consumers"),
+RACE = replace(
+    named("fifo", "row", "fresh", "several consumers"),
+    draw=Draw("fifo 70", "fifo", batch=70),
+    content=Content("many blocks", 2000, 2000, block_rows=1),
 )
