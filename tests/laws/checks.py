@@ -110,8 +110,10 @@ def wrong_weights(scene: Scene, rows: Rows, mass: Floats, handle: Drawn) -> Iter
     relative = case.content.busy
     if case.draw.strategy == "prioritized" and not rows.raws[rows.starts].any():
         probability, relative = np.full(len(mass), 1 / len(mass)), True
+    least = probability[probability > 0].min()
     if case.draw.cer and case.draw.weighted:
         probability = laws.with_newest(probability, newest, case.draw.batch)
+        least = least * (case.draw.batch - 1) / case.draw.batch or 1.0  # of those that are drawn
     ids, weights, beta = np.stack(handle.ids), np.stack(handle.weights), case.draw.beta
     if beta is SCHEDULE:
         beta = np.vectorize(beta)(scene.store.turns + np.arange(len(ids)))
@@ -121,7 +123,7 @@ def wrong_weights(scene: Scene, rows: Rows, mass: Floats, handle: Drawn) -> Iter
     if not there.any():
         return
     at[~there] = at[there][0]
-    expected = laws.weights(probability, len(rows.ids), beta, case.weights, at)
+    expected = laws.weights(probability, least, len(rows.ids), beta, case.weights, at)
     if relative:
         expected, weights = (relative_to_largest(of, there) for of in (expected, weights))
     representable = (expected > 2.0**-126) & (expected < 2.0**127)

@@ -122,17 +122,19 @@ def with_newest(probability: Floats, newest: int, batch: int) -> Floats:
     return ((batch - 1) * probability + own) / batch
 
 
-def weights(probability: Floats, rows: int, beta: Any, scale: str, drawn: Ids) -> Floats:
-    """(N P)^-beta for places `drawn`, [batch, row]; scaled by the largest of each batch, or of any
-    row that can be drawn, or not at all. `beta` is a number or one for each batch."""
-    possible = probability > 0
+def weights(
+    probability: Floats, least: float, rows: int, beta: Any, scale: str, drawn: Ids
+) -> Floats:
+    """(N P)^-beta for places `drawn`, [batch, row]; scaled by the largest of each batch, or by that
+    of the `least` probability, or not at all. `beta` is a number or one for each batch."""
     logs = np.full(len(probability), np.inf)
+    possible = probability > 0
     logs[possible] = -np.log(rows * probability[possible])
     beta = np.broadcast_to(np.float32(beta).astype(np.float64), len(drawn))[:, None]
     own = beta * logs[drawn]
     most = {
         "batch": own.max(axis=1, keepdims=True),
-        "global": beta * logs[possible].max(),
+        "global": -beta * np.log(rows * least),
         "none": 0.0,
     }[scale]
     weight: Floats = np.exp(own - most)

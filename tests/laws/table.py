@@ -169,7 +169,7 @@ class Content:
 
 CONTENTS = [
     Content("fresh"),
-    Content("wrapped", 120, 300, block_rows=7),
+    Content("wrapped", 60, 200, block_rows=7),
     Content("overwritten since", 1200, 1300, falling, block_rows=8, overwritten=3),
     Content("rare starts", 40_000, 40_000, rare_ranks, alpha=1.0, rare=True, draws=0.03),
     Content("from 1e-30 to 1e30", priorities=decades, alpha=1.0, epsilon=0.0),

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from unit.prioritized.law import ALMOST_IMPOSSIBLE, UNLIKELY, g_test
+from laws.laws import g_test
 
+UNLIKELY, ALMOST_IMPOSSIBLE = 1e-3, 1e-9
 LAW = np.geomspace(1, 100, 40)
 
 
