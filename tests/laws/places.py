@@ -101,7 +101,7 @@ class Child:
 
     def close(self) -> None:
         self.connection.send(None)
-        self.process.join(PATIENCE)
+        self.process.join(5)  # else it still draws, or waits for its answer to be taken
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()

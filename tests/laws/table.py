@@ -174,10 +174,10 @@ CONTENTS = [
     Content("rare starts", 40_000, 40_000, rare_ranks, alpha=1.0, rare=True, draws=0.03),
     Content("from 1e-30 to 1e30", priorities=decades, alpha=1.0, epsilon=0.0),
     Content(
-        "starts of 1e-30 beside 1e30", priorities=tiny_starts, alpha=1.0, epsilon=0.0, draws=0.2
+        "starts of 1e-30 beside 1e30", priorities=tiny_starts, alpha=1.0, epsilon=0.0, draws=0.1
     ),
     Content("some zero", priorities=some_zero, epsilon=0.0),
-    Content("all zero", priorities=all_zero, epsilon=0.0),
+    Content("all zero", priorities=all_zero, epsilon=0.0, draws=0.1),
     Content("cleared", cleared=True),
     Content("a draw that failed", failing=True),
     Content("being written", 2000, 300, busy=True),

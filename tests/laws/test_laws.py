@@ -31,7 +31,7 @@ def test_what_only_three_together_show_follows_the_law(case: Case, tmp_path: Pat
 @pytest.mark.soak
 @pytest.mark.parametrize("case", cases(strength=3), ids=str)
 def test_every_three_together_follow_the_law(case: Case, tmp_path: Path) -> None:
-    follows_the_law(case, tmp_path, more=3)
+    follows_the_law(case, tmp_path, more=2)
 
 
 def test_consumers_that_race_for_the_last_rows_of_a_queue_lose_none(tmp_path: Path) -> None:
