@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,9 @@ def check_probabilities(scene: Scene, more: int) -> Iterator[str]:
     size = case.draw.batch
     draws = DRAWS * more * case.content.draws / len(scene.handles) / (2 if size == 1 else 1)
     seen = drawn_by(scene, draw, max(1, int(draws) // size), size)
-    assert case.draw.mass is not None
-    mass = case.draw.mass(rows)
-    probability = laws.among(mass, rows.starts)
+    law = case.draw.mass
+    assert law is not None
+    probability = laws.among(law(rows), rows.starts)
     for handle in seen:
         ids = np.stack(handle.ids)
         if case.draw.cer:
@@ -74,7 +74,9 @@ def check_probabilities(scene: Scene, more: int) -> Iterator[str]:
             counts = np.bincount(drawn, minlength=len(rows.ids))
             yield from wrong_counts("row", counts, probability, rows.ids)
         if handle.weights:
-            yield from wrong_weights(scene, rows, mass, handle)
+            yield from wrong_weights(scene, rows, law, handle)
+        elif case.draw.weighted:
+            yield "batches have no weights"
     if hindsight:
         yield from wrong_goals(scene, rows, probability, hindsight.k, goals, seen)
     alike = len(seen) - len({handle.all_ids.tobytes() for handle in seen})
@@ -103,17 +105,20 @@ def wrong_counts(what: str, counts: Any, law: Any, names: Any) -> Iterator[str]:
         )
 
 
-def wrong_weights(scene: Scene, rows: Rows, mass: Floats, handle: Drawn) -> Iterator[str]:
-    case, newest = scene.case, len(mass) - 1
-    probability = laws.share(mass, rows, case.draw.mass)
+def wrong_weights(
+    scene: Scene, rows: Rows, law: Callable[[Rows], Floats], handle: Drawn
+) -> Iterator[str]:
+    case, n = scene.case, len(rows.ids)
+    probability, newest = laws.share(law, rows), n - 1
     # Where the total changes, or no start has a part of it, weights are right up to a factor.
     relative = case.content.busy
     if case.draw.strategy == "prioritized" and not rows.raws[rows.starts].any():
-        probability, relative = np.full(len(mass), 1 / len(mass)), True
+        probability, relative = np.full(n, 1 / n), True
     least = probability[probability > 0].min()
     if case.draw.cer and case.draw.weighted:
         probability = laws.with_newest(probability, newest, case.draw.batch)
-        least = least * (case.draw.batch - 1) / case.draw.batch or 1.0  # of those that are drawn
+        # The largest weight is that of a row that is not the newest, where there is place for one.
+        least = least * (case.draw.batch - 1) / case.draw.batch if case.draw.batch > 1 else 1.0
     ids, weights, beta = np.stack(handle.ids), np.stack(handle.weights), case.draw.beta
     if beta is SCHEDULE:
         beta = np.vectorize(beta)(scene.store.turns + np.arange(len(ids)))
@@ -123,7 +128,7 @@ def wrong_weights(scene: Scene, rows: Rows, mass: Floats, handle: Drawn) -> Iter
     if not there.any():
         return
     at[~there] = at[there][0]
-    expected = laws.weights(probability, least, len(rows.ids), beta, case.weights, at)
+    expected = laws.weights(probability, least, n, beta, case.weights, at)
     if relative:
         expected, weights = (relative_to_largest(of, there) for of in (expected, weights))
     representable = (expected > 2.0**-126) & (expected < 2.0**127)

@@ -34,7 +34,7 @@ class Rows:
 
     def at(self, ids: Any) -> Ids:
         """Places of row ids. Fails for a row that is not stored."""
-        places = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
+        places: Ids = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
         foreign = ids[self.ids[places] != ids]
         assert foreign.size == 0, f"rows were drawn that are not there: {foreign[:5]}"
         return places
@@ -102,16 +102,19 @@ def sequence_priority(errors: Any, eta: float) -> Floats:
 
 def among(mass: Floats, starts: Bools) -> Floats:
     """The probability of each start: its share of the mass of all starts; none has any: equal."""
-    share = np.where(starts, mass, 0.0)
+    share: Floats = np.where(starts, mass, 0.0)
     if not share.sum() > 0:
         share = starts.astype(np.float64)
-    return share / share.sum()
+    share /= share.sum()
+    return share
 
 
-def share(mass: Floats, rows: Rows, law: Callable[[Rows], Floats]) -> Floats:
-    """The probability of each row that weights are made with: its share of the mass of all rows,
-    where ranks are those of the last sort."""
-    return mass / (mass if rows.then is None or law is not by_rank else law(rows.then)).sum()
+def share(law: Callable[[Rows], Floats], rows: Rows) -> Floats:
+    """The probability that weights are made with: a row's share of the mass of all rows, starts or
+    not; of ranks, of all that there were at the last sort."""
+    total = law(rows if rows.then is None or law is not by_rank else rows.then).sum()
+    probability: Floats = law(rows) / total
+    return probability
 
 
 def with_newest(probability: Floats, newest: int, batch: int) -> Floats:

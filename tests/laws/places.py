@@ -70,13 +70,10 @@ class Here:
         self.source = source
 
     def ask(self, call: Any, *args: Any) -> None:
-        self.answer_ = call(self.source, *args)
+        self.drawn: Drawn = call(self.source, *args)
 
     def answer(self) -> Drawn:
-        return self.answer_
-
-    def close(self) -> None:
-        pass
+        return self.drawn
 
 
 class Child:
@@ -94,10 +91,10 @@ class Child:
 
     def answer(self) -> Drawn:
         assert self.connection.poll(PATIENCE), "a process does not answer"
-        drawn = self.connection.recv()
-        if isinstance(drawn, Exception):
-            raise drawn
-        return drawn
+        answer: Drawn | Exception = self.connection.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def close(self) -> None:
         self.connection.send(None)

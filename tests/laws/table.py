@@ -259,7 +259,7 @@ def fit(one: Any, other: Any) -> bool:
     return why_not(one, other) is None
 
 
-AXES = [DRAWS, ITEMS, CONTENTS, PLACES, SCALES]
+AXES: list[list[Any]] = [DRAWS, ITEMS, CONTENTS, PLACES, SCALES]
 
 
 def cases(strength: int = 2) -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def test_masses() -> None:
 def test_a_row_has_no_rank_until_the_next_sort() -> None:
     between = replace(ROWS, then=THEN)
     assert laws.by_rank(between).tolist() == [0.5, 0, 0]
-    assert laws.share(laws.by_rank(between), between, laws.by_rank).tolist() == [1 / 3, 0, 0]
+    assert laws.share(laws.by_rank, between).tolist() == [1 / 3, 0, 0]
 
 
 def test_equal_priorities_rank_in_the_order_of_slots() -> None:
@@ -80,7 +81,9 @@ def test_an_epoch_that_had_begun_ends_with_the_slots_still_to_come() -> None:
 
 
 def test_every_pair_that_fits_is_in_the_table() -> None:
-    table = [tuple(getattr(case, axis.name) for axis in fields(case)) for case in cases()]
+    table: list[tuple[Any, ...]] = [
+        tuple(getattr(case, axis.name) for axis in fields(case)) for case in cases()
+    ]
     for one, other in combinations(range(len(AXES)), 2):
         there = {(row[one], row[other]) for row in table}
         assert there == {pair for pair in product(AXES[one], AXES[other]) if fit(*pair)}

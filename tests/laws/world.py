@@ -194,7 +194,7 @@ class Steps(Store):
 
     def __init__(self, case: Case, location: str, seed: int) -> None:
         super().__init__(case, seed)
-        where = {"location": location, "kind": "goals", "seed": seed}
+        where: dict[str, Any] = {"location": location, "kind": "goals", "seed": seed}
         self.world = World(case.content.capacity, **where, **self.options)
         self.buffer = self.world.buffer
         self._to: Writing | None = None
@@ -209,7 +209,9 @@ class Steps(Store):
 
     def writing(self) -> Callable[[], object]:
         writer, goes_on = self.buffer.writer(), np.zeros(1, bool)
-        given = {"priority": np.full(1, LOW, np.float32)} if self.case.draw.weighted else {}
+        given: dict[str, Any] = {}
+        if self.case.draw.weighted:
+            given = {"priority": np.full(1, LOW, np.float32)}
         return lambda: writer.append(*observed(1), goes_on, goes_on, [0], **given)
 
     def weighed(self) -> list[int]:
