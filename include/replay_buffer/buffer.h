@@ -102,7 +102,7 @@ class ReplayBuffer {
  public:
   using Row = Transition<Observation, Action>;
 
-  explicit ReplayBuffer(const BufferConfig& config) : config_(config), store_(config, schema()) {}
+  explicit ReplayBuffer(const BufferConfig& config) : store_(config, schema()), config_(config) {}
 
   // Adds a transition, over the oldest one when the buffer is full. Returns its row id.
   std::int64_t add(const Row& row) {
@@ -115,14 +115,12 @@ class ReplayBuffer {
   std::vector<Row> sample(std::size_t batch_size) {
     std::int64_t few[256];
     std::vector<std::int64_t> more(batch_size > std::size(few) ? batch_size : 0);
-    return drawn(batch_size, more.empty() ? few : more.data(), nullptr, config_.beta);
+    return drawn(batch_size, more.empty() ? few : more.data(), nullptr, 0);
   }
 
   // Draws as many rows as `rows` has room for, and their ids. Allocates nothing. Throws
   // kInvalidArgument when there is no room or the lengths differ.
-  void sample(std::span<Row> rows, std::span<std::int64_t> ids) {
-    draw(rows, ids, nullptr, config_.beta);
-  }
+  void sample(std::span<Row> rows, std::span<std::int64_t> ids) { draw(rows, ids, nullptr, 0); }
 
   // Calls reader(observation, action, reward, next_observation, done) with references into the
   // ring: no copy is made. Returns false when the row was gone or was overwritten meanwhile; what
@@ -158,10 +156,14 @@ class ReplayBuffer {
   std::size_t capacity() const { return store_.capacity(); }
   bool is_full() const { return size() == capacity(); }
   void clear() { store_.clear(); }
-  const BufferConfig& config() const { return config_; }
+  BufferConfig config() const {
+    BufferConfig now = config_;
+    now.alpha = store_.config().alpha;  // the one option that can change
+    return now;
+  }
 
  protected:
-  explicit ReplayBuffer(Store store) : config_(store.config()), store_(std::move(store)) {}
+  explicit ReplayBuffer(Store store) : store_(std::move(store)), config_(store_.config()) {}
 
   bool weighted() const {
     return config_.strategy == SamplingStrategy::kPrioritized ||
@@ -203,8 +205,10 @@ class ReplayBuffer {
             detail::column_of<bool>("done")};
   }
 
-  BufferConfig config_;
   Store store_;
+
+ private:
+  BufferConfig config_;
 };
 
 template <typename Observation, typename Action>
@@ -226,7 +230,7 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
   explicit PrioritizedReplayBuffer(const BufferConfig& config) : Base(prioritized(config)) {}
 
   PrioritizedBatch<Observation, Action> sample(std::size_t batch_size) {
-    return sample(batch_size, this->config_.beta);
+    return sample(batch_size, this->store_.beta());
   }
   PrioritizedBatch<Observation, Action> sample(std::size_t batch_size, float beta) {
     PrioritizedBatch<Observation, Action> batch;
@@ -240,7 +244,7 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
   // Throws kInvalidArgument when there is no room or the lengths differ.
   using Base::sample;  // the same without weights
   void sample(std::span<Row> rows, std::span<std::int64_t> ids, std::span<float> weights) {
-    sample(rows, ids, weights, this->config_.beta);
+    sample(rows, ids, weights, this->store_.beta());
   }
   void sample(std::span<Row> rows, std::span<std::int64_t> ids, std::span<float> weights,
               float beta) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "replay_buffer/config.h"
 #include "replay_buffer/schema.h"
@@ -37,12 +38,15 @@ class Store {
   static void unlink(const std::string& location);
 
   BufferConfig config() const;
+  // The importance-weight exponent of the next batch: the config's, or where its schedule is.
+  float beta() const;
 
   Store(Store&& other) noexcept;
   Store& operator=(Store&& other) noexcept;
 
   // Adds one row; columns[c] points at the bytes of column c. `priority`, when not null, must be
   // finite and >= 0. Returns the row id. Waits where the rate limiter says so, as sample() does.
+  // Throws kSchemaMismatch for a value that is not below its column's limit.
   std::int64_t add(const void* const* columns, const float* priority);
 
   // Draws n rows. Row i of column c goes to columns[c] + i * step. `weights` may be null. Throws
@@ -73,8 +77,10 @@ class Store {
 
  private:
   explicit Store(std::unique_ptr<Buffer> buffer);
+  void check_limits(const void* const* columns) const;
 
   std::unique_ptr<Buffer> buffer_;
+  std::vector<std::size_t> limited_;  // columns
 };
 
 }  // namespace replay_buffer

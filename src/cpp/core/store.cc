@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,58 @@ void check_same(const Settings& there, const BufferConfig& config, const Schema&
   if (config.arena_bytes != 0) check("arena_bytes", there.arena_bytes, wanted.arena_bytes);
 }
 
+// Rows that are given and taken one by one, as the addresses of their values.
+void check_rows(Storage storage, const Schema& schema) {
+  if (storage == Storage::kSteps) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a buffer of steps is written and drawn from Python; C++ has transitions only");
+  }
+  for (const Column& column : schema) {
+    if (!column.variable()) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "column '" + column.name + "': values of any length are for Python only");
+  }
+}
+
+// A whole number of any type.
+struct Number {
+  bool negative;
+  std::uint64_t magnitude;
+};
+
+template <class T>
+Number number_as(const void* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  if constexpr (std::is_signed_v<T>) {
+    if (value < 0) return {true, ~static_cast<std::uint64_t>(std::int64_t{value}) + 1};
+  }
+  return {false, static_cast<std::uint64_t>(value)};
+}
+
+Number number_at(const void* at, DType dtype) {
+  switch (dtype) {
+    case DType::kInt8:
+      return number_as<std::int8_t>(at);
+    case DType::kInt16:
+      return number_as<std::int16_t>(at);
+    case DType::kInt32:
+      return number_as<std::int32_t>(at);
+    case DType::kInt64:
+      return number_as<std::int64_t>(at);
+    case DType::kUInt8:
+      return number_as<std::uint8_t>(at);
+    case DType::kUInt16:
+      return number_as<std::uint16_t>(at);
+    case DType::kUInt32:
+      return number_as<std::uint32_t>(at);
+    case DType::kUInt64:
+      return number_as<std::uint64_t>(at);
+    default:
+      return {false, 0};  // only whole numbers have limits
+  }
+}
+
 // A compressed value, in memory of this thread.
 const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot) {
   static thread_local std::vector<std::vector<std::byte>> memory;
@@ -79,12 +132,14 @@ const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot
 
 }  // namespace
 
-Store::Store(const BufferConfig& config, const Schema& schema) {
-  os::watch_forks();
-  check_codecs(with_codecs(config, schema));
-  buffer_ = std::make_unique<Buffer>(Segment::create({}, config, schema));
+Store::Store(const BufferConfig& config, const Schema& schema)
+    : Store(create("heap:", config, schema, false)) {}
+Store::Store(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {
+  const Schema& schema = buffer_->layout().schema;
+  for (std::size_t c = 0; c < schema.size(); ++c) {
+    if (schema[c].limit != 0) limited_.push_back(c);
+  }
 }
-Store::Store(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
 Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
 Store& Store::operator=(Store&& other) noexcept = default;
@@ -92,6 +147,7 @@ Store& Store::operator=(Store&& other) noexcept = default;
 Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema,
                     bool overwrite) {
   os::watch_forks();
+  check_rows(config.storage, schema);
   check_codecs(with_codecs(config, schema));
   const Existing existing = overwrite ? Existing::kReplace : Existing::kRefuse;
   return Store(std::make_unique<Buffer>(
@@ -120,7 +176,9 @@ Store Store::open(const std::string& location, const Schema& schema, bool readon
   os::watch_forks();
   std::unique_ptr<Segment> segment = Segment::open(
       Location::parse(location), readonly ? os::Access::kRead : os::Access::kReadWrite);
-  check_same(segment->layout().schema, schema, location);
+  const Layout& layout = segment->layout();
+  check_same(layout.schema, schema, location);
+  check_rows(static_cast<Storage>(layout.settings.storage), layout.schema);
   return Store(std::make_unique<Buffer>(std::move(segment)));
 }
 
@@ -130,11 +188,31 @@ BufferConfig Store::config() const {
   return config_of(buffer_->layout().settings, buffer_->ring().alpha());
 }
 
+float Store::beta() const {
+  const Settings& s = buffer_->layout().settings;
+  if (s.beta_steps == 0) return s.beta;
+  const double drawn = static_cast<double>(buffer_->drawn());
+  const double done = std::min(1.0, drawn / static_cast<double>(s.beta_steps));
+  return static_cast<float>(s.beta + (static_cast<double>(s.beta_end) - s.beta) * done);
+}
+
+void Store::check_limits(const void* const* columns) const {
+  for (const std::size_t c : limited_) {
+    const Column& column = buffer_->layout().schema[c];
+    const Number value = number_at(columns[c], column.dtype);
+    if (!value.negative && value.magnitude < column.limit) continue;
+    throw Error(ErrorCode::kSchemaMismatch,
+                "column '" + column.name + "': expected 0 to " + std::to_string(column.limit - 1) +
+                    ", got " + (value.negative ? "-" : "") + std::to_string(value.magnitude));
+  }
+}
+
 std::int64_t Store::add(const void* const* columns, const float* priority) {
   if (priority != nullptr && !(std::isfinite(*priority) && *priority >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "a priority must be finite and >= 0, not " +
                                                  std::to_string(*priority) + "; nothing was added");
   }
+  if (!limited_.empty()) check_limits(columns);
   std::int64_t id = 0;
   Share share;
   if (buffer_->limiter().active()) share = buffer_->take_share(Want::kAdd, 1);
