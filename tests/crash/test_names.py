@@ -60,7 +60,7 @@ def test_unlink_leaves_a_newer_buffer_of_the_name_to_its_users(location: str) ->
 
 def test_unlink_by_the_child_of_a_fork_leaves_a_newer_buffer_too(location: str) -> None:
     with make(location) as old:
-        old.unlink()
+        ReplayBuffer.unlink(location)
         with make(location) as new:
 
             def unlink_in_vain() -> None:
