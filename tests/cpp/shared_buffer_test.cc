@@ -131,9 +131,54 @@ TEST(SharedBuffer, WhatIsNotThereOrNotTheSameIsRefused) {
   const Circular buffer = Circular::create(name.location, config_of(50));
   EXPECT_EQ(code_of([&] { Circular::create(name.location, config_of(50)); }),
             ErrorCode::kAlreadyExists);
+  EXPECT_EQ(code_of([&] { Circular::open_or_create(name.location, config_of(51)); }),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { Prioritized::open(name.location); }), ErrorCode::kInvalidArgument);
   using Other = SharedCircularBuffer<std::array<float, 5>, std::int64_t>;
   EXPECT_EQ(code_of([&] { Other::open(name.location); }), ErrorCode::kSchemaMismatch);
+  EXPECT_EQ(code_of([&] { Other::open_or_create(name.location, config_of(50)); }),
+            ErrorCode::kSchemaMismatch);
+}
+
+TEST(SharedBuffer, RowsAreReplacedOnlyWhereThatIsAsked) {
+  const Name name("replaced");
+  const int status = in_child([&] {
+    Circular buffer = Circular::create(name.location, config_of(50));
+    for (int i = 0; i < 10; ++i) buffer.add(row_of(i));
+    ::kill(::getpid(), SIGKILL);
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(code_of([&] { Circular::create(name.location, config_of(50)); }),
+            ErrorCode::kAlreadyExists);
+  Circular old = Circular::open(name.location);
+  EXPECT_EQ(old.size(), 10u);
+  const Circular fresh = Circular::create(name.location, config_of(50), true);
+  EXPECT_EQ(fresh.size(), 0u);
+  old.add(row_of(10));
+  EXPECT_EQ(old.size(), 11u);
+  EXPECT_EQ(Circular::open(name.location).size(), 0u);
+}
+
+TEST(SharedBuffer, OfManyThatOpenOrCreateOneCreates) {
+  const Name name("open_or_create");
+  std::vector<pid_t> children;
+  for (int child = 0; child < 8; ++child) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    try {
+      Circular buffer = Circular::open_or_create(name.location, config_of(1000));
+      for (int i = 0; i < 10; ++i) buffer.add(row_of(i));
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(Circular::open(name.location).size(), 80u);
 }
 
 }  // namespace

@@ -227,6 +227,20 @@ std::vector<Operation> mending() {
                      child.add(2);
                    }});
   }
+  all.push_back(
+      {"create in the place of another",
+       uniform(),
+       [](World& world) {
+         Participant(Segment::create(world.where, world.config, world.schema()), 3).add(5);
+       },
+       {},
+       [](World& world, Witness& witness) {
+         Participant child(
+             Segment::create(world.where, world.config, world.schema(), {}, Existing::kReplace), 2,
+             &witness);
+         child.add(2);
+       },
+       true});
   return all;
 }
 

@@ -41,3 +41,8 @@ def consume(buffer: ReplayBuffer, batches: int, size: int, told: Any) -> None:
     for _ in range(batches):
         drawn += buffer.sample(size, timeout=60)["k"].tolist()
     told.put(drawn)
+
+
+def add_then_draw(buffer: ReplayBuffer) -> None:
+    add_numbers(buffer, 1)
+    buffer.sample(4, timeout=60)
