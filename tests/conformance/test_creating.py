@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from replay_buffer import (
     Timeout,
 )
 from replay_buffer.testing.content import NUMBERED, add_numbers, assert_whole
+from replay_buffer.testing.crowd import Crowd
 
 pytestmark = MARKS
 ADVICE = r"open\(\).*open_or_create\(\).*overwrite=True.*unlink"
@@ -295,10 +295,15 @@ def test_open_says_what_it_waited_for(location: str) -> None:
 
 def test_a_wait_for_a_buffer_is_ended_by_ctrl_c(location: str) -> None:
     def wait() -> None:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        def interrupt() -> None:
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
         begin = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            ReplayBuffer.open(location, wait=60)
+        with Crowd() as crowd:
+            crowd.start(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                ReplayBuffer.open(location, wait=60)
         assert time.monotonic() - begin < 10
 
     assert joined(in_fork(wait)) == 0

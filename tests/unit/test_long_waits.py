@@ -21,7 +21,10 @@ from replay_buffer.testing.content import NUMBERED, add_numbers
 from replay_buffer.testing.crowd import Crowd
 from unit import shortage_children as children
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("short_turns"),
+]
 WRITERS = rf"; open for writing in process {os.getpid()} \((\d+) rows added\)"
 
 

@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,10 @@ from replay_buffer.testing.content import NUMBERED, STRATEGIES, add_numbers, ass
 from replay_buffer.testing.crowd import Crowd
 from unit import shortage_children as children
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("short_turns"),
+]
 PATIENCE = 60.0  # seconds until somebody who should not wait is called hung
 LIMITS: dict[str, dict[str, Any]] = {
     "no limiter": {},
@@ -328,15 +330,15 @@ def test_ctrl_c_ends_a_wait_for_rows(settled: bool) -> None:
     sent: list[float] = []
 
     def interrupt() -> None:
+        time.sleep(0.2)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    timer = threading.Timer(0.2, interrupt)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        buffer.sample(4, timeout=PATIENCE)
+    with Crowd() as crowd:
+        crowd.start(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            buffer.sample(4, timeout=PATIENCE)
     assert time.monotonic() - sent[0] < 1
-    timer.join()
 
 
 def test_a_writer_that_is_killed_holds_up_nobody_who_waits(started: Callable[..., Any]) -> None:
