@@ -152,6 +152,7 @@ class Content:
     rows: int = 150  # that are written
     priorities: Callable[[np.random.Generator, Bools], Floats] = uneven
     alpha: float = 0.6
+    alpha_before: float | None = None  # until all priorities are set
     epsilon: float = 1e-6
     block_rows: int | None = None
     overwritten: int = 0  # rows that come after a first draw; few, so that ranks stay as they are
@@ -164,7 +165,8 @@ class Content:
     @property
     def of_priorities(self) -> bool:
         """Whether it is nothing new for a buffer that keeps none."""
-        return self.priorities in (decades, tiny_starts, some_zero, all_zero)
+        special = self.priorities in (decades, tiny_starts, some_zero, all_zero)
+        return special or self.alpha_before is not None
 
 
 CONTENTS = [
@@ -178,6 +180,7 @@ CONTENTS = [
     ),
     Content("some zero", priorities=some_zero, epsilon=0.0),
     Content("all zero", priorities=all_zero, epsilon=0.0, draws=0.1),
+    Content("another alpha", alpha=0.9, alpha_before=0.3),
     Content("cleared", cleared=True),
     Content("a draw that failed", failing=True),
     Content("being written", 2000, 300, busy=True),

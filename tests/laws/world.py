@@ -44,7 +44,7 @@ class Store:
             "beta": case.draw.beta,
             "max_times_sampled": case.draw.times,
             "weights": case.weights,
-            "alpha": case.content.alpha,
+            "alpha": case.content.alpha_before or case.content.alpha,
             "epsilon": case.content.epsilon,
             "block_rows": case.content.block_rows,
         }
@@ -145,6 +145,8 @@ class Store:
         raws = self.case.content.priorities(self.random, starts).astype(np.float32)
         self.buffer.update_priorities(ids, raws)
         self._know(ids, raws)
+        if self.case.content.alpha_before is not None:
+            self.buffer.alpha = self.case.content.alpha
         if self.case.item.updated is not None:
             self._update(self.case.item.updated)
 
