@@ -24,7 +24,8 @@ class Saved {
   void check(const Buffer& live, const std::string& when) {
     SCOPED_TRACE("checkpoint " + when);
     const CheckpointResult result = write_checkpoint(live.ring(), directory_ / "c");
-    Participant restored(restore_checkpoint(directory_ / "c", {}, false), kRestored);
+    std::vector<Room> room;
+    Participant restored(restore_checkpoint(directory_ / "c", {}, false, &room), kRestored);
     const Buffer& copy = restored.buffer;
     EXPECT_EQ(result.rows, copy.size());
     expect_sound(copy);
@@ -35,7 +36,7 @@ class Saved {
     if (copy.ring().settings().strategy == static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {
       check_queue(restored);
     }
-    go_on(restored, live.ring().blocks.head() % 2 == 0);
+    go_on(restored, room);
   }
 
  private:
@@ -130,14 +131,14 @@ class Saved {
   }
 
   // No id is given twice, and rows are added, found and drawn as in any other buffer.
-  static void go_on(Participant& restored, bool resume) {
+  static void go_on(Participant& restored, const std::vector<Room>& room) {
     Buffer& copy = restored.buffer;
     std::set<std::int64_t> known;
     for (std::size_t slot = 0; slot < copy.capacity(); ++slot) {
       const std::uint64_t word = copy.ring().rows.word(slot).load();
       if (word != 0) known.insert(static_cast<std::int64_t>(row_id(word)));
     }
-    if (resume) copy.resume();
+    if (copy.ring().blocks.head() % 2 == 0) copy.resume(room);  // the others do without
     for (std::size_t done = 0; done < std::min(2 * copy.capacity(), kMostRows); done += 8) {
       restored.add(8);
     }
