@@ -18,6 +18,8 @@ def plain_array(path: str, value: Any) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
+    if isinstance(value, (list, tuple)) and array.dtype == np.float64:
+        array = _unrounded(path, value, array)
     if np.ma.is_masked(value):
         raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
     if array.dtype == object and isinstance(value, int):
@@ -29,19 +31,46 @@ def plain_array(path: str, value: Any) -> Array:
     return array
 
 
+def _unrounded(path: str, value: Any, array: Array) -> Array:
+    """What NumPy made floats of: whole numbers stay whole where they are among themselves; beside
+    floats they must not have been rounded."""
+    large = np.abs(array) >= 2**53
+    if not large.any():
+        return array
+    given = np.asarray(value, object)
+    whole = all(isinstance(number, (int, np.integer)) for number in given.flat)
+    if whole and given.min() >= 0:
+        return given.astype(np.uint64)
+    for number, rounded in zip(given[large], array[large], strict=True):
+        if isinstance(number, (int, np.integer)) and int(number) != int(rounded):
+            raise SchemaMismatch(f"column {path!r}: {number} does not fit into float64")
+    return array
+
+
 def cast(path: str, to: np.dtype[Any], array: Array) -> Array:
-    """Casts only where no value changes its meaning: rounding of floats is all that is allowed."""
+    """Casts only where no value changes its meaning: whole numbers stay exactly what they are, and
+    rounding of floats to floats is all that is allowed."""
     if array.dtype == to:
         return array
-    if to.kind != "f" and array.dtype.kind == "f" and to.kind != "b":
+    if to.kind in "iu" and array.dtype.kind == "f":
         raise SchemaMismatch(f"column {path!r}: expected {to}, got {array.dtype}")
     with np.errstate(all="ignore"):
         out = array.astype(to)
-        back = out.astype(array.dtype)
-    if to.kind == "f":
-        wrong = np.isinf(out) & np.isfinite(array)
-    else:
-        wrong = (back != array) | ((out < 0) != (array < 0)) if to.kind != "b" else back != array
+        wrong = _changed(array, out)
     if np.any(wrong):
         raise SchemaMismatch(f"column {path!r}: {array[wrong].flat[0]} does not fit into {to}")
     return out
+
+
+def _changed(array: Array, out: Array) -> Any:
+    """Which numbers a cast has made others of."""
+    given, to = array.dtype.kind, out.dtype.kind
+    if given == "b":
+        return False
+    if given == "f" and to == "f":
+        return np.isinf(out) & np.isfinite(array)
+    changed = out.astype(array.dtype) != array
+    if to == "f":  # back from beyond the whole numbers it may have become any of them
+        end = 2.0 ** (np.iinfo(array.dtype).bits - (given == "i"))
+        return changed | np.isinf(out) | (out.astype(np.float64) >= end)
+    return changed if to == "b" else changed | ((out < 0) != (array < 0))

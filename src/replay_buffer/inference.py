@@ -136,14 +136,14 @@ class Draft:
         if array is None:
             return _observation(name, None, None, value, batched)
         if name == "action":
-            return self._action(array)
+            return self._action(array, _by_hand(value))
         if name == "reward":
             return Column(array.shape, self.reward_dtype or "float32")
         if name in FLAGS:
             return Column(array.shape, "bool")
         return Column(array.shape, _stored_dtype(array))
 
-    def _action(self, array: Any) -> Column:
+    def _action(self, array: Any, by_hand: bool) -> Column:
         if self.action_shape is not None:
             dtype = self.action_dtype or _stored_dtype(array)
             discrete = self.action_shape == () and dtype.kind in "iu"
@@ -151,10 +151,8 @@ class Draft:
         if array.shape == () and array.dtype.kind in "iu":
             return Column((), self.action_dtype or "int64", self.action_dim)
         if self.action_dim is not None and array.shape == (self.action_dim,):
-            floats = array.dtype.kind == "f"
-            return Column(
-                array.shape, self.action_dtype or (_stored_dtype(array) if floats else "float32")
-            )
+            dtype = "float32" if by_hand else _stored_dtype(array)
+            return Column(array.shape, self.action_dtype or dtype)
         if self.action_dim is not None:
             if array.shape == () and self.action_dim == 1:
                 return Column((), self.action_dtype or _stored_dtype(array))
@@ -209,9 +207,16 @@ def _observation(path: str, shape: Any, dtype: Any, value: Any, batched: bool) -
         raise SchemaMismatch(f"column {path!r}: expected shape {shape}, got {array.shape}")
     if dtype is not None:
         return Column(array.shape, as_dtype(path, dtype))
-    # A vector of whole numbers written out by hand is not a choice of dtype.
-    by_hand = isinstance(value, (list, tuple)) and array.dtype == np.int64
-    return Column(array.shape, "float32" if by_hand else _stored_dtype(array))
+    return Column(array.shape, "float32" if _by_hand(value) else _stored_dtype(array))
+
+
+def _by_hand(value: Any) -> bool:
+    """Whether these are whole numbers written out by hand, which are not a choice of dtype."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_shapes(path: str, shapes: Mapping[Any, Any]) -> None:

@@ -79,6 +79,13 @@ const std::byte* put_integer(std::int64_t value, const ColumnType& type, Scratch
   return put(static_cast<T>(value), scratch);
 }
 
+// As a float that is surely the same number.
+template <typename T>
+const std::byte* put_whole(std::int64_t value, Scratch& scratch) {
+  constexpr std::int64_t kMost = std::int64_t{1} << std::numeric_limits<T>::digits;
+  return value >= -kMost && value <= kMost ? put(static_cast<T>(value), scratch) : nullptr;
+}
+
 const std::byte* from_integer(std::int64_t value, const ColumnType& type, Scratch& scratch) {
   switch (type.dtype) {
     case DType::kInt8:
@@ -98,9 +105,9 @@ const std::byte* from_integer(std::int64_t value, const ColumnType& type, Scratc
     case DType::kUInt64:
       return put_integer<std::uint64_t>(value, type, scratch);
     case DType::kFloat32:
-      return put(static_cast<float>(value), scratch);
+      return put_whole<float>(value, scratch);
     case DType::kFloat64:
-      return put(static_cast<double>(value), scratch);
+      return put_whole<double>(value, scratch);
     default:
       return nullptr;
   }
