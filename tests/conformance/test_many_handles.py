@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from conformance.children import killed_after
+from conformance.children import in_fork, joined, killed_after
 from conformance.shared import MARKS, create, path_of
 from replay_buffer import Busy, ReplayBuffer
 from replay_buffer.testing.content import add_numbers
@@ -20,8 +23,9 @@ OWNERS = 256
 def test_there_is_a_place_for_so_many_writers_and_then_a_clear_error(location: str) -> None:
     with create(location) as buffer:
         handles = [ReplayBuffer.open(location) for _ in range(OWNERS - 1)]
+        held = rf"process {os.getpid()} \(this process\) \(256 times\)"
         for _ in range(3):
-            with pytest.raises(Busy, match=r"256.*readonly"):
+            with pytest.raises(Busy, match=rf"all 256 places .* {held}.*readonly"):
                 ReplayBuffer.open(location)
         with ReplayBuffer.open(location, readonly=True) as watcher:
             assert len(watcher) == 0
@@ -32,6 +36,40 @@ def test_there_is_a_place_for_so_many_writers_and_then_a_clear_error(location: s
         add_numbers(buffer, 3)
         with ReplayBuffer.open(location) as another:
             assert len(another) == 3
+
+
+def test_who_holds_all_blocks_is_named_and_smaller_blocks_make_room(location: str) -> None:
+    """A writer keeps the block that it fills: there are as many writers as blocks."""
+    ready, say = os.pipe()
+
+    def hold_one() -> None:
+        with ReplayBuffer.open(location) as other:
+            other.add(0, [0, 0, 0])
+            os.write(say, b"x")
+            time.sleep(60)
+
+    def fill(rows: int) -> None:
+        """Writes through as many handles as there are blocks of so many rows, and a child."""
+        with create(location, 8, block_rows=rows, overwrite=True):
+            child = in_fork(hold_one)
+            handles = [ReplayBuffer.open(location) for _ in range(8 // rows)]
+            try:
+                os.read(ready, 1)
+                for k, handle in enumerate(handles):
+                    handle.add(k, [k, k, k])
+            finally:
+                os.kill(child, signal.SIGKILL)
+                joined(child)
+                for handle in handles:
+                    handle.close()
+
+    with pytest.raises(Busy, match=r"all 2 blocks .* live writers") as caught:
+        fill(4)
+    assert re.search(rf"process \d+, {os.getpid()} \(this process\)", str(caught.value))
+    assert re.search(r"smaller block_rows \(it is 4\)", str(caught.value))
+    fill(1)  # rows that are full are given up at once
+    os.close(ready)
+    os.close(say)
 
 
 def test_places_of_writers_that_were_killed_are_given_again(location: str) -> None:
