@@ -19,7 +19,7 @@
 namespace replay_buffer::checkpoint {
 
 inline constexpr std::uint64_t kManifestMagic = 0x504b43594c504552;  // "REPLYCKP", little endian
-inline constexpr std::uint32_t kManifestVersion = 2;
+inline constexpr std::uint32_t kManifestVersion = 3;
 inline constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 inline constexpr const char* kManifest = "manifest";
 inline constexpr const char* kNewManifest = "manifest.new";

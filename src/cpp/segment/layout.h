@@ -35,7 +35,7 @@
 namespace replay_buffer {
 
 inline constexpr std::uint64_t kMagic = 0x524642594c504552;  // "REPLYBFR", little endian
-inline constexpr std::uint32_t kFormatVersion = 1;
+inline constexpr std::uint32_t kFormatVersion = 2;
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kOwnerCount = 256;
