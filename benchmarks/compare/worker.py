@@ -15,8 +15,15 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from timing import measure
+import timing
 from workload import Cell, UnsupportedError, Workload, load
+
+MEASURES = {
+    "loop": timing.measure,
+    "alone": timing.alone,
+    "beside": timing.beside,
+    "thread": timing.thread,
+}
 
 
 def short(error: BaseException) -> str:
@@ -36,7 +43,7 @@ def answer(buffer: Any, cells: list[Cell], seconds: float, repeats: int) -> dict
     for cell in cells:
         try:
             call = getattr(buffer, cell.method)(*cell.arguments)
-            numbers[cell.name] = measure(call, seconds, repeats, cell.per)
+            numbers[cell.name] = MEASURES[cell.taken](call, seconds, repeats, cell.per)
         except Exception as error:
             numbers[cell.name] = short(error)
     return numbers

@@ -30,6 +30,7 @@ class UnsupportedError(Exception):
 class Cell:
     """One timed operation: `method(*arguments)` of the adapter gives the call; `per` rows a call.
 
+    `taken` is how: in a loop; or alone, beside a Python thread, or that thread itself (timing.py).
     `floor` tells which numbers are shown as this cell's floor: names of cells of the floor
     processes, added up.
     """
@@ -39,6 +40,7 @@ class Cell:
     arguments: tuple[int, ...] = ()
     per: int = 1
     floor: tuple[str, ...] = ()
+    taken: str = "loop"
 
 
 @dataclass(frozen=True)

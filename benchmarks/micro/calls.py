@@ -14,6 +14,7 @@ from dataclasses import asdict
 import numpy as np
 from benchmarks.compare.timing import Call, Fresh
 from benchmarks.compare.workload import Workload
+from benchmarks.micro import _beside
 from benchmarks.micro._measure import (
     QUICK,
     Cell,
@@ -157,8 +158,15 @@ def main() -> None:
     print("\nmemory beyond the rows themselves")
     for entry in memory:
         print(entry)
-    targets = {name: asdict(verdict) for name, verdict in found.items()}
-    write("calls", {"times": times, "targets": targets, "memory": [asdict(m) for m in memory]})
+    company = _beside.measure(quick)
+    _beside.show(company)
+    results = {
+        "times": times,
+        "targets": {name: asdict(verdict) for name, verdict in found.items()},
+        "memory": [asdict(m) for m in memory],
+        "beside": _beside.as_json(company),
+    }
+    write("calls", results)
 
 
 if __name__ == "__main__":

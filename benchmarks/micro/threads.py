@@ -1,8 +1,7 @@
 """One, two and four Python threads on one buffer: rows a second of all of them together.
 
-Calls on vectors hold the GIL, so more threads cannot be faster, but they must not bring each other
-down. Calls on frames (84x84x4 uint8) release it for the copy; a batch of them is copied by several
-threads even when one asks for it.
+Calls hold the GIL, so more threads cannot be faster, but they must not bring each other down. A
+batch of frames (84x84x4 uint8) is copied by several threads even when one asks for it.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ def latest(buffer: ReplayBuffer, n: int) -> Batch:
         return get(buffer, np.empty(0, np.int64))
     for _ in range(16):
         ids = buffer._latest_ids(min(n, buffer.capacity))
-        batch, gone = buffer._get_rows(ids)
-        batch["indices"] = ids
-        if not gone.any():
+        batch, gone, count = buffer._get_rows(ids)
+        if count == 0:
             return batch
     # Writers are so fast that some rows are always overwritten between the two calls.
     assert buffer.schema is not None
@@ -45,11 +44,10 @@ def get(buffer: ReplayBuffer, ids: Any) -> Batch:
         if wanted.size == 0:
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
         raise RowGone(f"row {wanted.flat[0]} is not in the buffer")
-    batch, gone = buffer._get_rows(wanted)
-    if gone.any():
+    batch, gone, count = buffer._get_rows(wanted)
+    if count > 0:
         first = wanted[gone][0]
-        raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone, the first is {first}")
-    batch["indices"] = wanted.copy()
+        raise RowGone(f"{count} of {wanted.size} rows are gone, the first is {first}")
     return batch
 
 
@@ -66,10 +64,10 @@ def priorities(buffer: ReplayBuffer, ids: Any) -> npt.NDArray[np.float32]:
     """See ReplayBuffer.priorities."""
     buffer._check_weighted()
     wanted = arguments.row_ids(ids)
-    raws: npt.NDArray[np.float32] = buffer._raw_priorities(wanted)
-    gone = np.isnan(raws)
-    if gone.any():
-        raise RowGone(f"{int(gone.sum())} of {wanted.size} rows are gone")
+    raws: npt.NDArray[np.float32]
+    raws, gone = buffer._raw_priorities(wanted)
+    if gone > 0:
+        raise RowGone(f"{gone} of {wanted.size} rows are gone")
     return raws
 
 

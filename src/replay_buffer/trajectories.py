@@ -51,8 +51,8 @@ class TrajectoryView(View):
             if out is not None and time > room:
                 self._grow(out, n, time)
                 room = time
-            batch, not_made = self._make(drawn["indices"], time, out)
-            if not not_made.any():
+            batch, _, count = self._make(drawn["indices"], time, out)
+            if count == 0:
                 batch.update(drawn)
                 made: Batch = batch
                 return made
@@ -97,7 +97,7 @@ class TrajectoryView(View):
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
         time = self._trajectory.length
         if time is None:
-            batch, not_made = self._measure()._make(wanted, 0)
+            batch, not_made, _ = self._measure()._make(wanted, 0)
             made = batch["lengths"][~not_made]
             time = int(made.max()) if made.size else 1
         return self._get(wanted, time)

@@ -158,10 +158,10 @@ class View(_core.View):
         return self._is_open()
 
     def _get(self, wanted: Ids, time: int) -> Batch:
-        batch, not_made = self._make(wanted, time)
-        if not_made.any():
+        batch, not_made, count = self._make(wanted, time)
+        if count > 0:
             raise RowGone(
-                f"{int(not_made.sum())} of {wanted.size} rows are gone or no start for this view, "
+                f"{count} of {wanted.size} rows are gone or no start for this view, "
                 f"the first is {wanted[not_made][0]}"
             )
         batch["indices"] = wanted.copy()

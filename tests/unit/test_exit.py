@@ -10,9 +10,10 @@ import pytest
 BUSY = """
 import asyncio, atexit, sys, threading
 import numpy as np
-from replay_buffer import BufferConfig, Column, ReplayBuffer
+from replay_buffer import BufferConfig, Column, ReplayBuffer, _core
 
 sys.setswitchinterval(1e-5)
+_core.set_long_work(0)  # threads are inside of calls without the interpreter's lock
 schema = {"x": Column((100_000,), "uint8"), "n": {"y": Column((3,))}}
 buffer = ReplayBuffer(BufferConfig(64), schema=schema, seed=0)
 x, y = np.zeros(100_000, np.uint8), np.zeros(3, np.float32)

@@ -16,9 +16,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 COMMON = """
 import os, sys, threading, traceback
 import numpy as np
-from replay_buffer import BufferConfig, Column, ReplayBuffer
+from replay_buffer import BufferConfig, Column, ReplayBuffer, _core
 
 sys.setswitchinterval(1e-5)
+_core.set_long_work(0)  # calls of a thread run beside the fork
 
 def in_child(check):
     pid = os.fork()

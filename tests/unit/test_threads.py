@@ -27,7 +27,7 @@ from replay_buffer import (
     Schema,
     SharedCircularBuffer,
 )
-from replay_buffer.testing.crowd import Crowd, short_turns, together
+from replay_buffer.testing.crowd import together
 
 SHORT, LONG, BOTH = 4, 40_000, 2_000  # numbers in each of the two vectors of a row
 MASK = np.uint32(0xDEADBEEF)
@@ -328,47 +328,3 @@ def test_the_circular_buffer_can_be_read_while_it_is_written() -> None:
 
     race = Race(writers=1)
     together(race.writer(write), race.reader(read))
-
-
-# ---- the GIL
-
-
-def lets_others_run(call: Callable[[], Any]) -> bool:
-    """Whether another thread gets a turn between the start and the end of `call`."""
-    state = {"done": False}
-    about_to_call = threading.Event()
-
-    def work() -> None:
-        about_to_call.set()
-        call()
-        state["done"] = True
-
-    # A thread keeps the lock until it gives it away itself.
-    with Crowd() as crowd, short_turns(3600):
-        crowd.start(work)
-        about_to_call.wait()
-        seen_in_between = not state["done"]
-        crowd.join()
-    return seen_in_between
-
-
-@pytest.mark.parametrize("what", ["add", "add_batch", "sample", "sample out", "get", "slow add"])
-def test_long_copies_release_the_gil(what: str) -> None:
-    n = 16_000_000
-    buffer = ReplayBuffer(BufferConfig(4), schema={"x": Column((n,), "uint8")}, seed=0)
-    row = np.ones(n, np.uint8)
-    buffer.add(row)
-    out = buffer.sample(2)
-    call = {
-        "add": lambda: buffer.add(row),
-        "add_batch": lambda: buffer.add_batch(row[None]),
-        "sample": lambda: buffer.sample(2),
-        "sample out": lambda: buffer.sample(2, out=out),
-        "get": lambda: buffer.get([buffer.stats()["rows_added"] - 1]),
-        "slow add": lambda: buffer.add(x=row),
-    }[what]
-    assert any(lets_others_run(call) for _ in range(100))
-
-
-def test_the_check_for_the_gil_can_fail() -> None:
-    assert not any(lets_others_run(lambda: sum(range(100_000))) for _ in range(5))

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "os/crash_point.h"
+#include "os/let_go.h"
 #include "replay_buffer/error.h"
 
 namespace replay_buffer {
@@ -68,6 +69,7 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
       if (held.state == BlockState::kReaping) ++mending;
       if (++skipped > count_) {
         if (mending != 0 && ++waits < kMostWaits) {
+          os::let_go();
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
           skipped = mending = 0;
           continue;

@@ -15,6 +15,7 @@
 #include "core/recent.h"
 #include "os/clock.h"
 #include "os/crash_point.h"
+#include "os/let_go.h"
 #include "os/process.h"
 #include "os/threads.h"
 #include "replay_buffer/error.h"
@@ -375,6 +376,7 @@ void Buffer::copy_one(Random& random, Pick& pick, const Batch& batch, std::size_
   for (unsigned attempt = 1; !try_copy(pick, batch, at); ++attempt) {
     if (!redraw(random, pick, attempt, at)) throw_not_enough(batch.rows, 0);
     if (attempt % kManyAttempts != 0) continue;
+    os::let_go();
     // What the sampler goes by leads to no row: rows that somebody was stopped or killed in the
     // midst of, or a damaged segment. The words of the rows are the truth.
     const std::uint64_t now = os::monotonic_ns();

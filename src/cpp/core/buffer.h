@@ -221,6 +221,7 @@ class Buffer {
     std::size_t used = 0;
     std::size_t wanted = 1;     // to be drawn next time
     std::uint64_t guesses = 0;  // that may still be made
+    std::size_t work = 0;       // of those that were made, as in os/let_go.h
     std::vector<Pick> starts;   // all of them, where guessing did not lead to one
   };
   bool redraw(const View& view, Random& random, Pick& pick, Spare& spare);

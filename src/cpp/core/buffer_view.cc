@@ -6,6 +6,7 @@
 
 #include "core/buffer.h"
 #include "os/clock.h"
+#include "os/let_go.h"
 #include "os/threads.h"
 #include "replay_buffer/error.h"
 
@@ -13,6 +14,11 @@ namespace replay_buffer {
 namespace {
 
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+
+// Of finding out whether a row is a start, as in os/let_go.h: for it, and for the steps after it.
+std::size_t work_of_one_look(const ViewSpec& spec) {
+  return os::kFindWork + 8 * (spec.length + spec.steps);
+}
 
 // How often rows are drawn again for a batch before all starts are looked up. Where few rows are
 // starts, guessing is cheaper until it has looked at a good part of the rows as well.
@@ -140,6 +146,8 @@ bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) 
   const std::size_t most = sampler_->consumes() ? 1 : 64;
   if (spare.guesses == 0) return false;
   --spare.guesses;
+  spare.work += work_of_one_look(view.spec());
+  if (os::is_long(spare.work)) os::let_go();
   if (spare.used == spare.picks.size()) {
     spare.picks.resize(spare.wanted);
     spare.used = 0;
@@ -197,6 +205,7 @@ void Buffer::make_one(const View& view, Random& random, Pick& pick, const ViewBa
 }
 
 std::vector<Place> Buffer::starts(const View& view, std::size_t time) const {
+  if (os::is_long(ring_.blocks.used_slots() * work_of_one_look(view.spec()))) os::let_go();
   std::vector<Place> found;
   std::vector<bool> hopeless(ring_.rows.capacity());  // by slot, once that is known
   Window window;

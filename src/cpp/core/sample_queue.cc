@@ -10,6 +10,7 @@
 #include "core/recent.h"
 #include "core/sampler.h"
 #include "os/crash_point.h"
+#include "os/let_go.h"
 #include "os/thread_lock.h"
 #include "replay_buffer/error.h"
 
@@ -98,6 +99,7 @@ class FifoSampler final : public Sampler {
    public:
     bool over() const { return std::chrono::steady_clock::now() > until_; }
     void pause() {
+      os::let_go();
       if (++turns_ < 1000) {
         std::this_thread::yield();
       } else {

@@ -9,6 +9,7 @@
 
 #include "core/guarded.h"
 #include "core/sampler.h"
+#include "os/let_go.h"
 
 namespace replay_buffer {
 namespace {
@@ -114,12 +115,13 @@ class RankSampler final : public Sampler {
   }
 
   void sort(Order& order) const {
+    const std::size_t used = ring_.blocks.used_slots();
+    if (os::is_long(2 * used * os::kLookWork)) os::let_go();
     order.changes = changes();
     order.era = ring_.blocks.era();
     order.exponent = order.alpha = priorities_.alpha();
     order.rows.clear();
     order.rank_of.clear();
-    const std::size_t used = ring_.blocks.used_slots();
     for (std::size_t slot = 0; slot < used; ++slot) {
       const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_relaxed);
       const PriorityWord priority = priorities_.of(slot);

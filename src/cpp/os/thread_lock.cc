@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "os/cpu.h"
+#include "os/let_go.h"
 
 namespace replay_buffer::os {
 
@@ -18,6 +19,7 @@ void SpinLock::lock_contended() noexcept {
     if (word_.load(std::memory_order_relaxed) != fork_generation() + 1 && try_lock()) return;
     if (round < kSpins) {
       cpu_relax();
+      if (round + 1 == kSpins) let_go();
     } else if (round < kSpins + kYields) {
       std::this_thread::yield();
     } else {

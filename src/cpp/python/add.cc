@@ -38,14 +38,19 @@ bool all_positional(const Handle& handle, Py_ssize_t nargs, PyObject* kwnames) {
          static_cast<std::size_t>(nargs) == handle.fields.size();
 }
 
+// Rows that are many, or large, or come while another thread is adding.
+[[gnu::noinline]] void write_slowly(const Handle& handle, std::size_t n, const Sources& sources,
+                                    const float* raws, std::int64_t* ids) {
+  const std::shared_ptr<Buffer> keep = handle.buffer;
+  const CoreCall call(handle, n * handle.row_work);
+  keep->add(n, sources.columns, raws, ids);
+}
+
 void write_rows(const Handle& handle, std::size_t n, const Sources& sources, const float* raws,
                 std::int64_t* ids) {
-  const bool large = n * handle.buffer->layout().row_bytes > kReleaseBytes || handle.squeezed;
-  if (!large && handle.buffer->try_add(n, sources.columns, raws, ids)) return;
-  // A long copy, or another thread is adding: let the other Python threads run.
-  const std::shared_ptr<Buffer> keep = handle.buffer;
-  const MaybeRelease released(true);
-  keep->add(n, sources.columns, raws, ids);
+  if (n * handle.row_work > kAtOnce || !handle.buffer->try_add(n, sources.columns, raws, ids)) {
+    write_slowly(handle, n, sources, raws, ids);
+  }
 }
 
 // False with an exception set. REQUIRES: the handle has a buffer.

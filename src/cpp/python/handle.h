@@ -2,15 +2,17 @@
 //
 // A handle is empty until its schema is known (settle) and again after close(); then every call
 // goes to the Python class, which knows what to do or say. All access is with the GIL; a call that
-// releases it keeps the buffer alive with a reference of its own.
+// may let go of it (CoreCall) keeps the buffer alive with a reference of its own.
 #pragma once
 
-#include <chrono>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "core/buffer.h"
+#include "os/let_go.h"
 #include "python/columns.h"
 
 namespace replay_buffer::python {
@@ -19,14 +21,18 @@ struct Handle {
   std::shared_ptr<Buffer> buffer;
   std::vector<ColumnType> types;
   std::vector<Field> fields;
-  float beta = 0;           // used when it is not scheduled
-  bool steps = false;       // rows are steps: batches are made by views
-  bool long_draws = false;  // drawing may sort all rows: not with the GIL
-  bool ragged = false;      // some column has values whose length varies
-  bool squeezed = false;    // some column is compressed: rows take longer than their bytes say
-  bool scheduled = false;   // the Python class has a schedule: self._scheduled_beta(draws so far)
+  float beta = 0;         // used when it is not scheduled
+  bool steps = false;     // rows are steps: batches are made by views
+  bool ragged = false;    // some column has values whose length varies
+  bool squeezed = false;  // some column is compressed
+  bool on_disk = false;
+  bool scheduled = false;  // the Python class has a schedule: self._scheduled_beta(draws so far)
+  mutable std::atomic<bool> slow_disk{false};
+  std::size_t row_work = 0;  // to find a row and move it, as in os/let_go.h
 
   bool weighted() const { return buffer->ring().priorities.has_value(); }
+  // The work of moving so many bytes of values; to unpack takes longer than to copy.
+  std::size_t work_of(std::size_t bytes) const { return squeezed ? 4 * bytes : bytes; }
 };
 
 // The handle inside a Python object of class _core.Buffer or a subclass.
@@ -57,11 +63,6 @@ extern Names names;
 PyObject* call_slow(PyObject* self, PyObject* method, PyObject* const* args, Py_ssize_t nargs,
                     PyObject* kwnames);
 
-// Work of more bytes than this is done without the GIL; of values that are compressed, more than a
-// few.
-inline constexpr std::size_t kReleaseBytes = 32 * 1024;
-inline constexpr std::size_t kReleaseSqueezed = 2 * 1024;
-
 // A reference that is given up at the end of the scope, unless it was released.
 struct GiveUp {
   void operator()(PyObject* object) const { Py_DECREF(object); }
@@ -87,31 +88,50 @@ class Held {
   PyObject* objects_[3 * kMaxColumns + 2];
 };
 
-// Releases the GIL for a scope when `yes`.
-class MaybeRelease {
+// Calls of less work that cannot wait need no CoreCall.
+inline constexpr std::size_t kAtOnce = 16 * 1024;
+
+// Around a call of the core: keeps the GIL as long as the call neither takes long nor waits.
+// Getting it back from a thread that runs Python code takes milliseconds. No Python in its scope.
+class CoreCall final : os::Holding {
  public:
-  explicit MaybeRelease(bool yes) {
-    if (yes) state_ = PyEval_SaveThread();
+  // The work of calls that wait: for a file, another process, or other threads.
+  static constexpr std::size_t kWaits = ~std::size_t{0};
+
+  // `work` as in os/let_go.h.
+  explicit CoreCall(std::size_t work) {
+    os::holding = this;
+    if (os::is_long(work)) [[unlikely]]
+      let_go();
   }
-  ~MaybeRelease() {
-    if (state_ != nullptr) restore();
+  // The same on the rows of a handle, which outlives it. Those of a file may have to come from the
+  // disk: a call is expected to wait for that if the one before it did.
+  CoreCall(const Handle& handle, std::size_t work) : CoreCall(work) {
+    if (handle.on_disk) [[unlikely]]
+      begin_on_disk(handle);
   }
-  MaybeRelease(const MaybeRelease&) = delete;
-  MaybeRelease& operator=(const MaybeRelease&) = delete;
+  ~CoreCall() {
+    os::holding = nullptr;
+    if (disk_ != nullptr) [[unlikely]]
+      end_on_disk();
+    if (state_ != nullptr) [[unlikely]]
+      restore();
+  }
+  CoreCall(const CoreCall&) = delete;
+  CoreCall& operator=(const CoreCall&) = delete;
+
+  void let_go() noexcept override;
+
+  static inline std::uint64_t times_let_go = 0;  // by all calls so far; for tests
 
  private:
-  // When Python is shutting down, taking the GIL back ends this thread by unwinding its stack,
-  // which must not pass through C++ frames that do not expect it. The thread stops here instead,
-  // until the process is gone.
-  void restore() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (...) {
-      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-    }
-  }
+  void restore();
+  void begin_on_disk(const Handle& handle);
+  void end_on_disk() const;
 
   PyThreadState* state_ = nullptr;
+  const Handle* disk_ = nullptr;
+  std::uint64_t start_ = 0;
 };
 
 // The methods that have to be fast. What is not plain goes to the slow method of the Python class.

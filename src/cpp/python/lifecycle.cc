@@ -67,8 +67,9 @@ void use(Handle& handle, std::shared_ptr<Buffer> buffer, bool scheduled) {
   handle.beta = layout.settings.beta;
   handle.scheduled = scheduled;
   handle.steps = layout.has_steps();
-  handle.long_draws =
-      layout.settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kRank);
+  handle.row_work = os::kFindWork + handle.work_of(layout.row_bytes);
+  handle.on_disk = buffer->ring().segment->location().kind == Location::Kind::kFile;
+  handle.slow_disk = handle.on_disk;  // until the first call shows that it is not
   handle.buffer = std::move(buffer);
 }
 
@@ -86,7 +87,7 @@ void create(Handle& handle, const std::string& location, const std::vector<Colum
   check_codecs(schema);
   std::shared_ptr<Buffer> buffer;
   {
-    const MaybeRelease released(where.kind != Location::Kind::kHeap);  // allocation takes a while
+    const CoreCall call(where.kind == Location::Kind::kHeap ? 0 : CoreCall::kWaits);
     buffer =
         std::make_shared<Buffer>(Segment::create(where, config, schema, {}, existing(overwrite)));
   }
@@ -97,7 +98,7 @@ void open(Handle& handle, const std::string& location, bool readonly) {
   const Location where = Location::parse(location);
   std::shared_ptr<Buffer> buffer;
   {
-    const MaybeRelease released(true);
+    const CoreCall call(CoreCall::kWaits);
     buffer = std::make_shared<Buffer>(Segment::open(where, access_of(readonly)));
   }
   const bool scheduled = buffer->layout().settings.beta_steps != 0;
@@ -111,7 +112,7 @@ void adopt(Handle& handle, int fd, const std::string& location, bool readonly) {
   std::shared_ptr<Buffer> buffer;
   {
     const os::File given = os::File::from_fd(fd);
-    const MaybeRelease released(true);
+    const CoreCall call(CoreCall::kWaits);
     buffer = std::make_shared<Buffer>(
         Segment::adopt(given.reopen(access_of(readonly)), where, access_of(readonly)));
   }
@@ -161,7 +162,7 @@ nb::dict facts(const Handle& handle) {
 std::vector<std::string> violations(const Handle& handle) {
   opened(handle);
   const std::shared_ptr<Buffer> keep = handle.buffer;
-  const MaybeRelease released(true);
+  const CoreCall call(CoreCall::kWaits);
   return verify(keep->ring(), keep->owners());
 }
 
@@ -170,7 +171,7 @@ nb::dict checkpoint(const Handle& handle, const std::string& path) {
   const std::shared_ptr<Buffer> keep = handle.buffer;
   CheckpointResult result;
   {
-    const MaybeRelease released(true);
+    const CoreCall call(CoreCall::kWaits);
     result = write_checkpoint(keep->ring(), path, keep->room());
   }
   nb::dict d;
@@ -185,7 +186,7 @@ void restore(Handle& handle, const std::string& path, const std::string& locatio
   const Location where = Location::parse(location);
   std::shared_ptr<Buffer> buffer;
   {
-    const MaybeRelease released(true);
+    const CoreCall call(CoreCall::kWaits);
     std::vector<Room> room;
     buffer = std::make_shared<Buffer>(
         restore_checkpoint(path, where, limiter, &room, existing(overwrite)));
@@ -204,7 +205,7 @@ IdentityTuple identity(const Handle& handle) {
 
 bool remove_own(const std::string& location, const IdentityTuple& own) {
   const Location where = Location::parse(location);
-  const MaybeRelease released(true);
+  const CoreCall call(CoreCall::kWaits);
   return Segment::remove(where, {{std::get<0>(own), std::get<1>(own)}, std::get<2>(own)});
 }
 
@@ -229,7 +230,7 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
       .def("_flush", [](const Handle& h) {
         const std::shared_ptr<Buffer> keep = h.buffer;
         opened(h);
-        const MaybeRelease released(true);
+        const CoreCall call(CoreCall::kWaits);
         keep->flush();
       });
   m.def("plan", [](const std::vector<ColumnArgument>& columns, const nb::dict& options) {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -133,6 +135,13 @@ nb::object new_vector(npy_intp n, int numpy_type) {
   return nb::steal(array);
 }
 
+// NumPy's own copy would let go of the GIL.
+nb::object copy_of(const nb::object& ids, npy_intp n) {
+  nb::object copy = new_vector(n, NPY_INT64);
+  std::memcpy(bytes_of(copy), bytes_of(ids), static_cast<std::size_t>(n) * sizeof(std::int64_t));
+  return copy;
+}
+
 // Adds rows whose columns were brought into shape by the Python class: one array per column, or
 // values and offsets.
 nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::object>& arrays,
@@ -166,52 +175,66 @@ nb::object write_rows(const Handle& handle, npy_intp n, const std::vector<nb::ob
     const auto count = static_cast<std::size_t>(n);
     Share share;
     if (!take_share(handle, Want::kAdd, count, timeout.ptr(), share)) throw nb::python_error();
-    const MaybeRelease released(true);
+    const CoreCall call(handle, count * handle.row_work);
     keep->add(count, sources, priorities, reinterpret_cast<std::int64_t*>(bytes_of(ids)));
     share.keep();
   }
   return ids;
 }
 
-// Rows by id, and which of them are gone.
+// Rows by id, which of them are gone, and how many.
 nb::tuple get_rows(const Handle& handle, const nb::object& ids) {
   opened(handle);
   npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
-  nb::object batch = nb::steal(PyDict_New());
+  nb::dict batch;
   std::byte* columns[kMaxColumns];
   if (!new_columns(handle.types, handle.fields, n, batch.ptr(), columns)) throw nb::python_error();
   nb::object gone = new_vector(n, NPY_BOOL);
   RaggedOutput ragged(handle.types, n, columns);
+  std::size_t count_gone = 0;
   {
     const std::shared_ptr<Buffer> keep = handle.buffer;
     const auto count = static_cast<std::size_t>(n);
     const auto* wanted = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
     auto* missing = reinterpret_cast<std::uint8_t*>(bytes_of(gone));
-    const MaybeRelease released(count * keep->layout().row_bytes > kReleaseBytes);
-    keep->get({wanted, count}, columns, missing);
+    const CoreCall call(handle, count * handle.row_work);
+    count_gone = keep->get({wanted, count}, columns, missing);
   }
   if (!ragged.put(handle.types, handle.fields, batch.ptr())) throw nb::python_error();
-  return nb::make_tuple(batch, gone);
+  batch["indices"] = copy_of(ids, n);
+  return nb::make_tuple(batch, gone, count_gone);
 }
 
 nb::object latest_ids(const Handle& handle, npy_intp n) {
-  const Buffer& buffer = opened(handle);
-  std::vector<std::int64_t> ids(std::min(static_cast<std::size_t>(n), buffer.size()));
-  ids.resize(buffer.latest(ids.size(), ids.data()));
+  opened(handle);
+  const std::shared_ptr<Buffer> keep = handle.buffer;
+  std::vector<std::int64_t> ids(std::min(static_cast<std::size_t>(n), keep->size()));
+  {
+    const CoreCall call(ids.size() * os::kLookWork);
+    ids.resize(keep->latest(ids.size(), ids.data()));
+  }
   nb::object out = new_vector(static_cast<npy_intp>(ids.size()), NPY_INT64);
   std::copy(ids.begin(), ids.end(), reinterpret_cast<std::int64_t*>(bytes_of(out)));
   return out;
 }
 
-// Raw priorities of rows, 0 of last observations; NaN where the row is gone.
-nb::object raw_priorities(const Handle& handle, const nb::object& ids) {
+// Raw priorities of rows, 0 of last observations, NaN of rows that are gone; and how many of these.
+nb::tuple raw_priorities(const Handle& handle, const nb::object& ids) {
   priorities_of(handle);
   const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   nb::object out = new_vector(n, NPY_FLOAT32);
   const auto* wanted = reinterpret_cast<const std::int64_t*>(bytes_of(ids));
   auto* values = reinterpret_cast<float*>(bytes_of(out));
-  for (npy_intp i = 0; i < n; ++i) values[i] = handle.buffer->raw_of(wanted[i]);
-  return out;
+  std::size_t gone = 0;
+  {
+    const std::shared_ptr<Buffer> keep = handle.buffer;
+    const CoreCall call(static_cast<std::size_t>(n) * os::kFindWork);
+    for (npy_intp i = 0; i < n; ++i) {
+      values[i] = keep->raw_of(wanted[i]);
+      gone += std::isnan(values[i]) ? 1 : 0;
+    }
+  }
+  return nb::make_tuple(out, gone);
 }
 
 // The state of the rate limiter; None where there is none.
@@ -242,9 +265,12 @@ nb::object compression_state(const Handle& handle, const Counters& c) {
 }
 
 void release(Handle& handle) {
-  const std::shared_ptr<Buffer> last = std::move(handle.buffer);
+  std::shared_ptr<Buffer> last = std::move(handle.buffer);
   handle.buffer.reset();
-  if (last && last->limiter().active()) last->limiter().wake();  // who waits shall see it
+  if (!last) return;
+  if (last->limiter().active()) last->limiter().wake();  // who waits shall see it
+  const CoreCall call(CoreCall::kWaits);  // to give memory back takes long, a file is written out
+  last.reset();
 }
 
 // The episodes that ended: all in all, and the latest one by one, the newest last.
@@ -302,6 +328,8 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);  // a buffer that lives to the end of the program is not a leak
   os::watch_forks();
   intern_names();
+  m.def("times_let_go", [] { return CoreCall::times_let_go; });
+  m.def("set_long_work", [](std::size_t work) { return os::long_work.exchange(work); });
   m.attr("__version__") = REPLAY_VERSION;
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
@@ -330,7 +358,7 @@ NB_MODULE(_core, m) {
            [](const Handle& h) {
              opened(h);
              const std::shared_ptr<Buffer> keep = h.buffer;
-             const MaybeRelease released(true);
+             const CoreCall call(keep->capacity() * os::kLookWork);
              keep->clear();
            })
       .def("_rows_added", [](const Handle& h) { return opened(h).ring().rows_added(); })
@@ -342,7 +370,7 @@ NB_MODULE(_core, m) {
       .def("_set_alpha", [](const Handle& h, float alpha) {
         (void)priorities_of(h);
         const std::shared_ptr<Buffer> keep = h.buffer;
-        const MaybeRelease released(true);
+        const CoreCall call(keep->capacity() * os::kLookWork);
         keep->set_alpha(alpha);
       });
 }

@@ -197,7 +197,7 @@ bool RaggedOutput::put_values(const ColumnType& type, const Field& field, PyObje
   if (!column.holder || !column.values || !column.beside) return false;
   fill_offsets(pieces, type.item, data_of(column.beside.get()));
   {
-    const MaybeRelease released(sum > kReleaseBytes);
+    const CoreCall call(sum);
     fill_values(pieces, data_of(column.values.get()));
   }
   if (larger && !give(column.holder.get(), names.values, column.values)) return false;
@@ -223,7 +223,7 @@ bool RaggedOutput::put_padded(const ColumnType& type, const Field& field, PyObje
   }
   longest = static_cast<std::size_t>(length_of(column.values, lead.count));
   {
-    const MaybeRelease released(longest * type.item * pieces.rows() > kReleaseBytes);
+    const CoreCall call(longest * type.item * pieces.rows());
     fill_padded(pieces, longest, type.item, data_of(column.values.get()),
                 data_of(column.beside.get()));
   }

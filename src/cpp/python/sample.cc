@@ -10,10 +10,9 @@
 namespace replay_buffer::python {
 namespace {
 
-void finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const Batch& batch, float beta,
-            bool long_draw, std::size_t most) {
-  const std::size_t bytes = batch.rows * buffer->layout().row_bytes;
-  const MaybeRelease released(long_draw || bytes > most);
+void finish(const Handle& handle, const std::shared_ptr<Buffer>& buffer, Draw& draw,
+            const Batch& batch, float beta) {
+  const CoreCall call(handle, batch.rows * handle.row_work);
   buffer->finish(draw, batch, beta);
 }
 
@@ -49,8 +48,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
       return PyErr_Occurred() != nullptr ? nullptr : slow();
     }
     const Batch batch{static_cast<std::size_t>(n), columns, arrays.ids, arrays.weights};
-    const std::size_t most = handle.squeezed ? kReleaseSqueezed : kReleaseBytes;
-    finish(buffer, draw, batch, beta, handle.long_draws, most);
+    finish(handle, buffer, draw, batch, beta);
     if (!ragged.put(handle.types, handle.fields, arrays.result.get())) return nullptr;
     share.keep();
     return arrays.result.release();

@@ -75,7 +75,7 @@ bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeou
     }
     const Seconds slice(std::min(limit - waited, Seconds(Limiter::kSlice).count()));
     {
-      const MaybeRelease released(true);
+      const CoreCall call(CoreCall::kWaits);
       if (wait.sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(slice))) {
         share = Share(limiter, want, n);
       }

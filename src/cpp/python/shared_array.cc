@@ -243,12 +243,12 @@ void bind_shared_array(nb::module_& module) {
   nb::class_<SharedArray>(module, "SharedArray")
       .def_static("create",
                   [](const std::vector<std::uint64_t>& shape, std::uint32_t dtype) {
-                    const MaybeRelease released(true);
+                    const CoreCall call(CoreCall::kWaits);
                     return SharedArray::create(static_cast<DType>(dtype), shape);
                   })
       .def_static("open",
                   [](const std::string& name) {
-                    const MaybeRelease released(true);
+                    const CoreCall call(CoreCall::kWaits);
                     return SharedArray::open(name);
                   })
       .def_prop_ro("name", &SharedArray::name)
@@ -260,14 +260,14 @@ void bind_shared_array(nb::module_& module) {
       .def("unlink", &SharedArray::unlink);
   module.def("list_shared_arrays", [] {
     std::vector<std::tuple<std::string, std::uint64_t, bool>> found;
-    const MaybeRelease released(true);
+    const CoreCall call(CoreCall::kWaits);
     for (const ArrayFile& file : list_shared_arrays()) {
       found.emplace_back(file.name, file.bytes, file.in_use);
     }
     return found;
   });
   module.def("remove_stale_shared_arrays", [] {
-    const MaybeRelease released(true);
+    const CoreCall call(CoreCall::kWaits);
     return remove_stale_shared_arrays();
   });
 }

@@ -1,6 +1,8 @@
 // update_priorities: magnitudes of TD errors become raw priorities.
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "python/errors.h"
@@ -24,6 +26,13 @@ bool magnitudes(PyObject* value, npy_intp n, float* out) {
   return true;
 }
 
+UpdateResult update_many(const Handle& handle, std::span<const std::int64_t> ids,
+                         std::span<const float> raws) {
+  const std::shared_ptr<Buffer> keep = handle.buffer;  // another thread may close the handle
+  const CoreCall call(handle, ids.size() * os::kFindWork);
+  return keep->update(ids, raws);
+}
+
 }  // namespace
 
 PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
@@ -38,15 +47,10 @@ PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t
     float* raws = more.empty() ? few : more.data();
     if (ids != nullptr && magnitudes(args[1], n, raws)) {
       const auto count = static_cast<std::size_t>(n);
-      const bool long_update = n > kInline;
-      // Without the GIL another thread may close the buffer.
-      const std::shared_ptr<Buffer> keep = long_update ? handle.buffer : nullptr;
-      Buffer& buffer = *handle.buffer;
-      UpdateResult result;
-      {
-        const MaybeRelease released(long_update);
-        result = buffer.update({reinterpret_cast<const std::int64_t*>(ids), count}, {raws, count});
-      }
+      const std::span given(reinterpret_cast<const std::int64_t*>(ids), count);
+      const UpdateResult result = count * os::kFindWork > kAtOnce
+                                      ? update_many(handle, given, {raws, count})
+                                      : handle.buffer->update(given, {raws, count});
       return PyLong_FromSize_t(result.applied);
     }
   }

@@ -159,11 +159,15 @@ struct Outputs {
   Output all[kMaxOutputs];
 };
 
-void finish(const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
-            const ViewBatch& batch, float beta, bool long_draw) {
-  // Where few rows are starts, all may have to be looked at.
-  const MaybeRelease released(long_draw || view.selective() ||
-                              batch.rows * view.item_bytes(batch) > kReleaseBytes);
+// The work of the items of a batch.
+std::size_t items_work(const Handle& handle, const View& view, const ViewBatch& batch) {
+  const std::size_t walk = view.spec().steps * os::kLookWork;
+  return batch.rows * (handle.work_of(view.item_bytes(batch)) + os::kFindWork + walk);
+}
+
+void finish(const Handle& handle, const std::shared_ptr<Buffer>& buffer, Draw& draw,
+            const View& view, const ViewBatch& batch, float beta) {
+  const CoreCall call(handle, items_work(handle, view, batch));
   buffer->finish(draw, view, batch, beta);
 }
 
@@ -209,7 +213,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     }
     const Outputs outputs(view.outputs, columns);
     batch.outputs = outputs;
-    finish(buffer, draw, *view.view, batch, beta, handle.long_draws || handle.squeezed);
+    finish(handle, buffer, draw, *view.view, batch, beta);
     if (!ragged.put(view.types, view.fields, arrays.result.get())) return nullptr;
     share.keep();
     return arrays.result.release();
@@ -234,8 +238,8 @@ const ViewHandle& opened(const ViewHandle& self) {
   return self;
 }
 
-// What the view makes of rows by id, with room for `time` steps, and which of them it could not:
-// new arrays, or those of `out`.
+// What the view makes of rows by id, with room for `time` steps: new arrays, or those of `out`.
+// Which of them it could not, and how many.
 nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time,
                 const nb::object& out) {
   opened(self);
@@ -270,13 +274,16 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time,
   const auto* wanted = static_cast<const std::int64_t*>(data(ids));
   auto* flags = static_cast<std::uint8_t*>(data(not_made));
   const std::shared_ptr<Buffer> keep = self.buffer;
+  const nb::object owner = self.owner;  // another thread may end the view
+  const Handle& handle = self.handle();
+  std::size_t count = 0;
   {
-    const MaybeRelease released(true);
-    keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags,
-               self.calls.fetch_add(1, std::memory_order_relaxed));
+    const CoreCall call(handle, items_work(handle, *self.view, batch));
+    count = keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags,
+                       self.calls.fetch_add(1, std::memory_order_relaxed));
   }
   if (!ragged.put(types, self.fields, result.ptr())) throw nb::python_error();
-  return nb::make_tuple(result, not_made);
+  return nb::make_tuple(result, not_made, count);
 }
 
 nb::object starts(const ViewHandle& self) {
@@ -284,7 +291,7 @@ nb::object starts(const ViewHandle& self) {
   const std::shared_ptr<Buffer> keep = self.buffer;
   std::vector<Place> found;
   {
-    const MaybeRelease released(true);
+    const CoreCall call(0);  // the core knows how many rows there are to look at
     found = keep->starts(*self.view, 0);
   }
   const auto n = static_cast<npy_intp>(found.size());

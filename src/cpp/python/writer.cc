@@ -54,10 +54,8 @@ struct Kept {
   std::shared_ptr<StepWriter> writer;
 };
 
-// Writes the step, without the GIL when it is a large one.
-void write(const Kept& kept, bool squeezed, const StepBatch& batch) {
-  const std::size_t bytes = kept.writer->streams() * kept.buffer->layout().row_bytes;
-  const MaybeRelease released(bytes > kReleaseBytes || squeezed);
+void write(const Kept& kept, const Handle& handle, const StepBatch& batch) {
+  const CoreCall call(handle, kept.writer->streams() * handle.row_work);
   kept.writer->append(batch);
 }
 
@@ -81,7 +79,7 @@ bool append(const WriterHandle& self, const Sources& sources, const Sources* fin
       throw Error(ErrorCode::kClosed, "the writer was closed while this call waited");
     }
   }
-  write(kept, handle.squeezed, batch);
+  write(kept, handle, batch);
   share.keep();
   return true;
 }

@@ -4,6 +4,9 @@ A thread that gives up the interpreter's lock for a moment, as NumPy does in man
 keep others waiting for minutes: those who wait are woken, find the lock taken again, and never wait
 long enough to ask for it. With a short switch interval they ask at once. So a crowd sets one, and
 no test depends on how fair the lock is.
+
+The package keeps that lock for all but long calls. In a crowd it lets go of it in short ones too,
+so that threads truly race.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+
+from .. import _core
 
 #: Seconds until a thread that does not end fails its test.
 PATIENCE = 60.0
@@ -32,6 +37,16 @@ def short_turns(seconds: float = 1e-5) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+@contextmanager
+def short_calls_race() -> Iterator[None]:
+    """Calls of more than a few rows run without the interpreter's lock."""
+    before = _core.set_long_work(0)
+    try:
+        yield
+    finally:
+        _core.set_long_work(before)
 
 
 class Member:
@@ -77,15 +92,18 @@ class Crowd:
     raises what a thread raised, unless it raises something itself.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = PATIENCE, *, race: bool = True) -> None:
         self.patience = patience
         self.over = threading.Event()
         self.ended = threading.Semaphore(0)  # counts threads
         self.members: list[Member] = []
-        self._turns = short_turns()
+        self._race = race
+        self._settings = ExitStack()
 
     def __enter__(self) -> Crowd:
-        self._turns.__enter__()
+        self._settings.enter_context(short_turns())
+        if self._race:
+            self._settings.enter_context(short_calls_race())
         return self
 
     def start(self, work: Callable[..., Any], *args: Any) -> Member:
@@ -131,7 +149,7 @@ class Crowd:
             for member in self.members:
                 member.thread.join(max(0.0, deadline - time.monotonic()))
         finally:
-            self._turns.__exit__(None, None, None)
+            self._settings.close()
         if error is not None:
             return
         self.check()

@@ -90,9 +90,8 @@ def look_up(buffer: ReplayBuffer, board: Board, place: int, slots: Any) -> None:
     """Rows that were acknowledged are there, or others are in their place."""
     ids = board.acknowledged[slots].copy()
     ids = ids[ids >= 0]
-    batch, gone = buffer._get_rows(ids)
+    batch, gone, _ = buffer._get_rows(ids)
     gone = gone.astype(bool)
-    batch["indices"] = ids
     check(board, {name: column[~gone] for name, column in batch.items()}, "get")
     board.looked_up[place] += len(ids)
     suspects = [int(id_) for id_ in ids[gone]]
@@ -117,8 +116,8 @@ def overwritten(buffer: ReplayBuffer, board: Board, id_: int) -> bool:
     if slot % block_rows == 0 or board.acknowledged[slot] > id_:
         return True
     later = id_ + capacity * np.arange(1, 65)
-    _, gone = buffer._get_rows(np.concatenate([later, later - 1]))
-    return not gone.all()
+    looked_for = np.concatenate([later, later - 1])
+    return buffer._get_rows(looked_for)[2] < len(looked_for)
 
 
 def note_now_and_then(board: Board, place: int) -> None:
