@@ -165,12 +165,13 @@ def newest_first(before: Rows, after: Rows, batches: Sequence[Ids]) -> str | Non
 
 
 def queue(rows: Rows, taken: Ids, times: int, handles: Sequence[Ids]) -> str | None:
-    """Oldest first, and by all handles together each start `times` times, less those that were
-    `taken` before."""
+    """By all handles together each start `times` times, less those that were `taken` before. One
+    handle alone gets them in their order; of several, one may give rows back after another has
+    taken later ones."""
     wanted = np.repeat(rows.ids[rows.starts], times)
     for row_id in taken.tolist():
         wanted = np.delete(wanted, np.flatnonzero(wanted == row_id)[:1])
-    if any((np.diff(drawn) < 0).any() for drawn in handles):
+    if len(handles) == 1 and (np.diff(handles[0]) < 0).any():
         return "rows were not given out in the order they came"
     together = np.sort(np.concatenate(handles))
     if np.array_equal(together, wanted):

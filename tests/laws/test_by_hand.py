@@ -66,6 +66,8 @@ def test_orders() -> None:
     assert laws.newest_first(ROWS, ROWS, [ids[::-1], ids[:0:-1]]) is None
     assert laws.newest_first(ROWS, ROWS, [ids]) is not None
     assert laws.queue(ROWS, none, 1, [ids[:1], ids[1:]]) is None
+    assert laws.queue(ROWS, none, 1, [ids[::-1]]) is not None
+    assert laws.queue(ROWS, none, 1, [ids[::-1], none]) is None
     assert laws.queue(ROWS, ids[:1], 2, [np.array([1, 3, 3])]) is None
     assert "1 were never" in str(laws.queue(ROWS, none, 1, [ids[:1]]))
     wrong, begins = laws.epochs(ROWS, none, np.array([3, 1, 1, 3, 1]))

@@ -24,7 +24,7 @@ TRANSITION = Schema(
     }
 )
 LENGTHS = [4, 1, 6, 2]  # of episodes
-LOW = 0.015625  # a priority below those of other rows
+LOW = 2.0**-20  # a priority below those of all other rows, so that their ranks stay
 
 
 class Store:
