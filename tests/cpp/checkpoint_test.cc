@@ -9,6 +9,7 @@
 #include "core/checkpoint_format.h"
 #include "core/verify.h"
 #include "numbered.h"
+#include "os/directory.h"
 #include "os_child.h"
 
 namespace replay_buffer {
@@ -83,6 +84,42 @@ TEST(Checkpoint, AManifestOfAnotherRingThatClaimsToBeOfThisOneIsNotBuiltOn) {
   for (std::size_t i = 0; i < 64; ++i) rows.fill(i, i);
   buffer.add(64, rows.in(), nullptr, nullptr);
   EXPECT_EQ(write_checkpoint(buffer.ring(), directory / "c").rows, 64u);
+  EXPECT_EQ(Buffer(restore_checkpoint(directory / "c", {}, false)).size(), 64u);
+}
+
+// What is damaged is not saved in the place of what was whole.
+TEST(Checkpoint, OfADamagedSegmentIsRefusedAndTheOneBeforeStays) {
+  const Schema schema = testing::small_schema();
+  const Directory directory;
+  Buffer buffer(new_segment(schema));
+  NumberedRows rows(schema, 64);
+  for (std::size_t i = 0; i < 64; ++i) rows.fill(i, i);
+  buffer.add(64, rows.in(), nullptr, nullptr);
+  write_checkpoint(buffer.ring(), directory / "c");
+  const std::vector<std::string> files = os::list_directory(directory / "c");
+  buffer.add(8, rows.in(), nullptr, nullptr);
+  const Ring& ring = buffer.ring();
+  const auto refused = [&](auto& word, std::uint64_t damage, const char* why) {
+    SCOPED_TRACE(why);
+    const auto was = word.load();
+    word.store(static_cast<decltype(was)>(damage));
+    os::testing::expect_error(ErrorCode::kCorrupt, {directory / "c", "as it was", why},
+                              [&] { write_checkpoint(ring, directory / "c"); });
+    word.store(was);
+    EXPECT_EQ(os::list_directory(directory / "c"), files);
+    Buffer restored(restore_checkpoint(directory / "c", {}, false));
+    std::vector<std::int64_t> ids(64);
+    EXPECT_EQ(restored.latest(64, ids.data()), 64u);
+    EXPECT_EQ(ids, testing::count_from(0, 64));
+  };
+  constexpr std::uint64_t kFar = std::uint64_t{1} << 40;
+  const std::uint64_t open = ring.segment->blocks()[0].word.load();
+  refused(ring.segment->blocks()[0].word, open + kFar, "ahead of the head");
+  refused(ring.rows.word(9), row_word(10, RowState::kCommitted), "rows of block 1");
+  refused(ring.rows.word(9), row_word(9 + 64 * 7, RowState::kCommitted), "rows of block 1");
+  refused(ring.segment->priorities()[9], PriorityWord{-1, 1}.pack(), "rows of block 1");
+  refused(ring.counters().max_raw_bits, 0x7fc00000, "counters");
+  write_checkpoint(ring, directory / "c");
   EXPECT_EQ(Buffer(restore_checkpoint(directory / "c", {}, false)).size(), 64u);
 }
 

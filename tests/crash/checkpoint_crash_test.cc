@@ -12,6 +12,7 @@
 #include "os/crash_point.h"
 #include "os/directory.h"
 #include "os_child.h"
+#include "saved.h"
 #include "world.h"
 
 namespace replay_buffer {
@@ -155,6 +156,41 @@ TEST(CheckpointCrash, StoppedAnywhereOthersAreRefusedAndItGoesOn) {
     EXPECT_EQ(verify(restored.ring(), restored.owners()), std::vector<std::string>{}) << point;
     write_checkpoint(buffer->ring(), path);
     EXPECT_EQ(saved_rows(path).second, 109u + 2 * kCapacity) << point;
+  }
+}
+
+// The claim of a ring's only block, killed or stopped between any two steps; then it goes on.
+TEST(CheckpointCrash, AClaimOfTheOnlyBlockIsSavedWhole) {
+  for (const char* point :
+       {"claim.held", "claim.before", "claim.taken", "claim.begun", "claim.done"}) {
+    for (const auto action : {crash::Action::kKill, crash::Action::kStop}) {
+      for (const std::size_t rows : {0, 3, 4}) {
+        SCOPED_TRACE(std::string(point) + " with " + std::to_string(rows) + " rows");
+        const std::unique_ptr<Buffer> buffer = std::make_unique<Buffer>(Segment::create(
+            {Location::Kind::kShm, ""}, config_of(4, SamplingStrategy::kFifo, 4), schema()));
+        if (rows != 0) add(*buffer, 0, rows);
+        buffer->release();
+        crash_tests::Saved saved;
+        saved.make(*buffer);
+        Child child([&] {
+          crash::arm(point, 1, action);
+          add(*buffer, 100, 2);
+          return 0;
+        });
+        if (action == crash::Action::kKill) {
+          ASSERT_EQ(child.join(), 128 + SIGKILL);
+          saved.check(*buffer, "in the claim");
+          continue;
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child.pid(), &status, WUNTRACED), child.pid());
+        ASSERT_TRUE(WIFSTOPPED(status));
+        saved.check(*buffer, "in the claim");
+        child.signal(SIGCONT);
+        EXPECT_EQ(child.join(), 0);
+        saved.check(*buffer, "after it");
+      }
+    }
   }
 }
 

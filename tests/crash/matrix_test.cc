@@ -57,6 +57,7 @@ class Matrix : public ::testing::Test {
 
   void run(const Operation& operation) {
     for (const auto& [point, hits] : count(operation)) {
+      if (!point.starts_with(operation.points)) continue;
       for (const unsigned k : chosen(hits)) {
         const std::string text = operation.name + " at " + point + ":" + std::to_string(k);
         try {
@@ -173,10 +174,8 @@ class Matrix : public ::testing::Test {
     ASSERT_TRUE(WIFSTOPPED(status)) << "status " << status;
     world.promise(witness());
     bool rival = false;
-    if (!operation.alone && point != "close.alone") {
-      save(world, saved, "while it is stopped");
-      work_beside(world, pid, rival);
-    }
+    save(world, saved, "while it is stopped");
+    if (!operation.alone && point != "close.alone") work_beside(world, pid, rival);
     ::kill(pid, SIGCONT);
     status = await(pid);
     ASSERT_TRUE(WIFEXITED(status)) << "status " << status;
@@ -227,6 +226,9 @@ class Matrix : public ::testing::Test {
 
 TEST_F(Matrix, Writing) {
   for (const Operation& operation : writing()) run(operation);
+}
+TEST_F(Matrix, Claiming) {
+  for (const Operation& operation : claiming()) run(operation);
 }
 TEST_F(Matrix, Changing) {
   for (const Operation& operation : changing()) run(operation);

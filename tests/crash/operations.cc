@@ -126,6 +126,40 @@ std::vector<Operation> writing() {
   return all;
 }
 
+// Every strategy, in rings of few small blocks: of one row, two blocks, a last block that is short.
+// Each block is claimed, and some more than once.
+std::vector<Operation> claiming() {
+  std::vector<Operation> all;
+  const auto claim = [&](const std::string& kind, BufferConfig config) {
+    for (const auto& [capacity, rows] : {std::pair{4, 1}, {8, 4}, {10, 3}, {64, 8}}) {
+      config.capacity = static_cast<std::uint64_t>(capacity);
+      config.block_rows = static_cast<std::uint64_t>(rows);
+      const std::string size = " " + std::to_string(capacity) + " by " + std::to_string(rows);
+      all.push_back({"claim " + kind + size, config, fill_and_release,
+                     [n = capacity](World&, Participant& child) {
+                       for (int row = 0; row <= n; ++row) child.add(1);
+                     }});
+      all.back().alone = capacity == 2 * rows;  // there is one block beside the child's
+      all.back().points = "claim.";
+    }
+  };
+  using enum SamplingStrategy;
+  for (const auto& [kind, strategy] : {std::pair{"uniform", kUniform},
+                                       {"prioritized", kPrioritized},
+                                       {"rank", kRank},
+                                       {"fifo", kFifo},
+                                       {"lifo", kLifo},
+                                       {"without replacement", kWithoutReplacement}}) {
+    claim(kind, config_of(4, strategy, 1));
+  }
+  claim("steps", steps(uniform()));
+  claim("prioritized steps", steps());
+  claim("durable", durable());
+  claim("varied", varied(prioritized()));
+  claim("varied fifo", varied(fifo()));
+  return all;
+}
+
 std::vector<Operation> changing() {
   std::vector<Operation> all;
   for (const BufferConfig& config : {prioritized(), tall()}) {

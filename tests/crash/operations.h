@@ -22,9 +22,11 @@ struct Operation {
   bool file = false;   // in a file, else in shared memory
   // Somebody who dies after the child has opened the buffer, and before the points are armed.
   std::function<void(const World&)> death = {};
+  std::string points = {};  // only those that begin so
 };
 
 std::vector<Operation> writing();
+std::vector<Operation> claiming();
 std::vector<Operation> changing();
 std::vector<Operation> mending();
 std::vector<Operation> filing();

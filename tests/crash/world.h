@@ -251,9 +251,11 @@ class World {
     std::int64_t drawn_ids[kBatch];
     float weights[kBatch];
     // Who draws may find a clear() that was killed, and finish it.
-    for (int batch = 0; batch < 4 && !who.latest(1).empty(); ++batch) {
-      who.buffer.sample({kBatch, drawn.out(), drawn_ids, weights}, 0.4F);
-      for (std::size_t i = 0; i < kBatch; ++i) check_row(drawn_ids[i], drawn, i);
+    for (int batch = 0; batch < 4; ++batch) {
+      const std::size_t n = who.latest(kBatch).size();  // the newest are given once in a batch
+      if (n == 0) break;
+      who.buffer.sample({n, drawn.out(), drawn_ids, weights}, 0.4F);
+      for (std::size_t i = 0; i < n; ++i) check_row(drawn_ids[i], drawn, i);
     }
   }
 
