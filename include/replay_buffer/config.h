@@ -39,7 +39,9 @@ struct BufferConfig {
   bool cer = false;                     // the newest row is in every batch
   std::uint32_t max_times_sampled = 1;  // kFifo only
   std::uint64_t seed = 0;
-  std::uint64_t block_rows = 0;  // rows a writer takes at a time; 0 chooses from the capacity
+  // Rows a writer takes at a time; 0 chooses from the capacity. Each handle that writes needs such
+  // a block: smaller ones make room for more of them.
+  std::uint64_t block_rows = 0;
 
   // Rate limiter: draws wait until min_size rows are there, and draws and adds for each other so
   // that samples_per_insert rows are drawn for each row added, give or take `tolerance` rows drawn.

@@ -1,7 +1,10 @@
-// Buffers in shared memory or files, that any number of processes open by location.
+// Buffers in shared memory or files, that processes open by location: any number for reading, up to
+// 256 handles for writing, each of which needs a block of its own (BufferConfig::block_rows).
 //
-//   auto buffer = SharedPrioritizedReplayBuffer<Observation, int>::create("shm:atari", config);
-//   auto buffer = SharedPrioritizedReplayBuffer<Observation, int>::open("shm:atari");
+//   using Buffer = SharedPrioritizedReplayBuffer<Observation, int>;
+//   auto buffer = Buffer::create("shm:atari", config);
+//   auto buffer = Buffer::open("shm:atari");
+//   auto buffer = Buffer::open_or_create("shm:atari", config);
 //
 // Locations are "shm:name" and "file:path". Any process may be killed at any time: no row is torn,
 // none that was added is lost, nobody waits for the dead.

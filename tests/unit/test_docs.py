@@ -31,8 +31,10 @@ def python_blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, shm_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The names of its buffers are its own: shared memory is a directory of the test."""
+    assert not list(shm_dir.iterdir())
     monkeypatch.chdir(tmp_path)
     blocks = python_blocks(page)
     assert blocks, f"{name_of(page)} has no Python block"
