@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .casting import is_masked
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Array, Column
 
@@ -155,7 +156,7 @@ def generator_seed(value: Any) -> int:
 
 def row_ids(ids: Any) -> npt.NDArray[np.int64]:
     array: Array = np.asarray(ids)
-    if np.ma.is_masked(ids):
+    if is_masked(ids):
         raise InvalidArgument("row ids must not be masked")
     if array.size == 0:
         array = array.astype(np.int64)
@@ -170,7 +171,7 @@ def row_ids(ids: Any) -> npt.NDArray[np.int64]:
 
 def numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
     array: Array = np.asarray(values)
-    if np.ma.is_masked(values):
+    if is_masked(values):
         raise InvalidArgument(f"{name} must not be masked")
     if array.size == 0:
         array = array.astype(np.float32)

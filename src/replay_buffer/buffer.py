@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import os
 import secrets
-import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -37,6 +36,7 @@ from . import (
 )
 from .config import BufferConfig, check_beta_can_be, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows
+from .forking import ForkLock
 from .inference import Draft
 from .schema import Schema
 from .view import View
@@ -464,7 +464,7 @@ class ReplayBuffer(_core.Buffer):
         self._own = (0, 0, 0)  # what unlink() removes: an identity; of heap memory there is none
         self._unlinked = False
         self._closed = False
-        self._settling: threading.Lock = threading.Lock()
+        self._settling: ForkLock = ForkLock()
         self._writers: weakref.WeakSet[StepWriter] = weakref.WeakSet()
         self._transitions: View | None = None  # what `sample` draws from steps
 

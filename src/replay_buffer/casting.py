@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,19 @@ from .errors import SchemaMismatch
 Array = npt.NDArray[Any]
 
 
+def is_masked_array(value: Any) -> bool:
+    """Whether a value is an array with a mask.
+
+    Without importing numpy.ma, which NumPy does not load by itself: in the child of a fork an
+    import may wait for ever. Where nobody has loaded it there are no such arrays.
+    """
+    return isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
+
+
+def is_masked(value: Any) -> bool:
+    return is_masked_array(value) and bool(np.any(value.mask))
+
+
 def plain_array(path: str, value: Any) -> Array:
     """`value` as an array of numbers."""
     try:
@@ -20,7 +34,7 @@ def plain_array(path: str, value: Any) -> Array:
         raise SchemaMismatch(f"column {path!r}: not an array of numbers ({error})") from None
     if isinstance(value, (list, tuple)) and array.dtype == np.float64:
         array = _unrounded(path, value, array)
-    if np.ma.is_masked(value):
+    if is_masked(value):
         raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
     if array.dtype == object and isinstance(value, int):
         raise SchemaMismatch(f"column {path!r}: {value} does not fit into 64 bits")

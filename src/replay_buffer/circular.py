@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import RandomState
 
 from .buffer import ReplayBuffer
 from .config import BufferConfig
@@ -48,7 +49,7 @@ class SharedCircularBuffer:
         size = len(self)
         if size == 0:
             raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
-        positions = np.random.RandomState(seed).randint(0, size, size=batch_size)
+        positions = RandomState(seed).randint(0, size, size=batch_size)
         for _ in range(_TRIES):
             newest = int(self._buffer._latest_ids(1)[0])
             try:

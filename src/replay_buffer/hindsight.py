@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import arguments
+from .casting import is_masked_array
 from .errors import InvalidArgument, SchemaMismatch
 from .schema import Column, Schema
 from .shortage import Patience
@@ -195,7 +196,7 @@ def _spread(there: Any, values: Any) -> Any:
 def _rewards(hindsight: Hindsight, reached: Any, goals: Any, info: StepColumns) -> Any:
     assert hindsight.reward is not None
     given = np.asanyarray(hindsight.reward(reached, goals, info))
-    if given.dtype.kind not in "biuf" or isinstance(given, np.ma.MaskedArray):
+    if given.dtype.kind not in "biuf" or is_masked_array(given):
         raise InvalidArgument(f"reward gave {given.dtype} values, expected numbers")
     _check_count("reward", given, len(reached))
     return given.astype(np.float64, copy=False)
@@ -203,7 +204,7 @@ def _rewards(hindsight: Hindsight, reached: Any, goals: Any, info: StepColumns) 
 
 def _ends(terminated: GoalFunction, reached: Any, goals: Any, info: StepColumns) -> Any:
     given = np.asanyarray(terminated(reached, goals, info))
-    if given.dtype != bool or isinstance(given, np.ma.MaskedArray):
+    if given.dtype != bool or is_masked_array(given):
         raise InvalidArgument(f"terminated gave {given.dtype} values, expected bools")
     _check_count("terminated", given, len(reached))
     return given

@@ -89,17 +89,16 @@ def attend(buffer: ReplayBuffer) -> None:
 
 def _after_fork() -> None:
     """In any child; multiprocessing calls what is registered in its own, and only there."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
+    register_after_fork = _loaded("multiprocessing.util", "register_after_fork")
+    if register_after_fork is not None:
         for buffer in list(_shared):
-            util.register_after_fork(buffer, _close_at_exit)
+            register_after_fork(buffer, _close_at_exit)
 
 
 def _close_at_exit(buffer: ReplayBuffer) -> None:
-    from multiprocessing import util
-
+    finalize = sys.modules["multiprocessing.util"].Finalize  # loaded in each of its children
     # After everything else that multiprocessing clears up, which may still use the buffer.
-    util.Finalize(None, _close, args=(weakref.ref(buffer),), exitpriority=-100)
+    finalize(None, _close, args=(weakref.ref(buffer),), exitpriority=-100)
 
 
 def _close(reference: weakref.ref[ReplayBuffer]) -> None:
@@ -108,10 +107,16 @@ def _close(reference: weakref.ref[ReplayBuffer]) -> None:
         buffer.close()
 
 
+def _loaded(module: str, name: str) -> Any:
+    """Something of a module that is loaded; None of one that is not, or not yet.
+
+    Nothing is imported here: in the child of a fork an import may wait for ever.
+    """
+    return getattr(sys.modules.get(module), name, None)
+
+
 def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
     """What pickle needs to make the buffer again in another process."""
-    from multiprocessing import context, reduction  # takes long, and few need it
-
     buffer._check_open()
     location, cls = buffer.location, type(buffer)
     if location == "heap:":
@@ -119,8 +124,9 @@ def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
             "a buffer in the memory of this process cannot be handed to another one; "
             "make it with ReplayBuffer.create('shm:', ...)"
         )
-    if context.get_spawning_popen() is not None:
-        handed = reduction.DupFd(buffer._descriptor())
+    spawning_popen = _loaded("multiprocessing.context", "get_spawning_popen")
+    if spawning_popen is not None and spawning_popen() is not None:
+        handed = sys.modules["multiprocessing.reduction"].DupFd(buffer._descriptor())
         return _adopt, (cls, handed, location, buffer.readonly)
     if location == "shm:":
         raise TypeError(

@@ -4,6 +4,7 @@ thread."""
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  an event loop would do so, perhaps after a fork
 import functools
 import math
 import re

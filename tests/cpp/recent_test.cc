@@ -88,6 +88,19 @@ TEST(Recent, SeesTheRowsOfEveryWriter) {
   EXPECT_EQ(walk(ring), (std::vector<std::int64_t>{6, 5, 4, 2, 1, 0}));
 }
 
+// Between the two steps of a claim the block is taken, and the head does not say so. There a claimer
+// may be stopped or killed.
+TEST(Recent, SeesOldRowsOfABlockWhoseClaimHasNotMovedTheHead) {
+  const Ring ring(
+      Segment::create({}, config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
+  const NumberedRows rows(small_schema(), 12);
+  Writer writer(ring, {1, 1});
+  writer.append(12, rows.in(), nullptr, nullptr);
+  (void)ring.blocks.claim({2, 1});
+  ring.counters().head.store(3);
+  EXPECT_EQ(walk(ring), (std::vector<std::int64_t>{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}));
+}
+
 // A writer may keep a block open while the others go round several times.
 TEST(Recent, SeesTheRowsOfAWriterThatIsSlow) {
   const Ring ring(

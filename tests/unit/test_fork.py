@@ -186,3 +186,63 @@ finally:
     for thread in threads:
         thread.join()
 """)
+
+
+def test_a_lock_that_another_thread_held_is_free_in_the_child() -> None:
+    """The one under which columns are settled, writers made and buffers closed."""
+    run("""
+buffer = make(8, 3)
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with buffer._settling:
+        held.set()
+        done.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+
+def check():
+    import signal
+    signal.alarm(30)
+    buffer.add(*row(1, 3))
+    buffer.close()
+
+in_child(check)
+done.set()
+""")
+
+
+def test_a_child_forked_beside_a_writer_counts_what_it_has() -> None:
+    """Before it writes anything; its parent's thread was in the midst of a batch."""
+    run("""
+import time
+width, n = 500, 20_000
+buffer = make(65_536, width)
+rows = np.arange(n), np.repeat(np.arange(n)[:, None], width, axis=1)
+stop = False
+
+def add_for_ever():
+    while not stop:
+        buffer.add_batch(*rows)
+
+def check():
+    assert buffer._verify() == []
+    assert len(buffer) == buffer.stats()["size"] == len(buffer.latest(65_536)["k"])
+    buffer.add(*row(1, width))
+    assert buffer._verify() == []
+    assert_sound(buffer)
+
+thread = threading.Thread(target=add_for_ever)
+thread.start()
+end = time.monotonic() + 15
+try:
+    for _ in range(10):
+        time.sleep(0.02)
+        in_child(check)
+        if time.monotonic() > end:
+            break
+finally:
+    stop = True
+    thread.join()
+""")

@@ -132,7 +132,7 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 # module; __init__ is the face of the package and imports what it offers.
 PYTHON_ORDER = [
     {"_core"},
-    {"errors", "config", "casting", "ragged", "schema"},
+    {"errors", "config", "casting", "forking", "ragged", "schema"},
     {"arguments", "inference", "shared_array", "views", "waiting"},
     {
         *("buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
@@ -240,7 +240,7 @@ def test_an_allowed_import_is_accepted(module: str, line: str) -> None:
 
 IMPORT_PROBE = """
 import json, os, sys, threading
-import numpy  # brings threads of its own
+import numpy, numpy.random  # bring threads and modules of their own
 
 def kernel_threads():
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0

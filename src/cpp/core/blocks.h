@@ -151,6 +151,12 @@ class Blocks {
     const std::uint64_t head = counters_.head.load(std::memory_order_acquire);
     return head < end_ ? head : end_;
   }
+  // The same with a claim that has its block and has not moved the head yet.
+  std::uint64_t claimed() const {
+    const std::uint64_t head = this->head();
+    const std::uint64_t word = blocks_[head % count_].word.load(std::memory_order_acquire);
+    return head < end_ && BlockWord::unpack(word).lap == lap_of(head) ? head + 1 : head;
+  }
   std::uint64_t era() const { return counters_.era.load(std::memory_order_acquire); }
   // The same in one order with seal().
   std::uint64_t era_after_seal() const { return counters_.era.load(std::memory_order_seq_cst); }

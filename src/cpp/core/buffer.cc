@@ -107,15 +107,18 @@ void Buffer::join() {
   if (ring_.segment->file() != nullptr) recovery_.mend_all(me_);
 }
 
-// In the child of a fork the handle is still the parent's: it takes a place of its own.
+// In the child of a fork the handle is still the parent's: it takes a place of its own. Private
+// memory is a copy: there the parent is gone, and what its threads had under way is mended.
 void Buffer::rejoin() {
-  if (ring_.segment->file() == nullptr) {
-    writer_.abandon();
+  const bool copied = ring_.segment->file() == nullptr;
+  if (copied) {
+    owners_.leave(me_);
     ring_.segment->begin_lineage();  // from here on parent and child give the same ids to others
   } else {
     ring_.segment->reopen();
-    join();
   }
+  join();
+  if (copied) recovery_.mend_all(me_);
   generation_ = os::fork_generation();
 }
 

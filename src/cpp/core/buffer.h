@@ -88,6 +88,11 @@ class Buffer {
     return me_;
   }
   const Reaper& reaper() const { return recovery_; }
+  // In the child of a fork, whose memory is a copy: mends what other threads of the parent were in
+  // the midst of. Writing does so by itself.
+  void mend_after_fork() {
+    if (writable() && ring_.segment->file() == nullptr) owner();
+  }
 
   // The rate limiter, which add() and sample() leave to the caller: where it is active, a call has
   // its share before it begins.

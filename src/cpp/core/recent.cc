@@ -55,12 +55,12 @@ std::vector<Recent> newest_rows(const Ring& ring, std::size_t n) {
   constexpr int kTries = 100;
   std::vector<Recent> rows;
   for (int tries = 0; tries < kTries; ++tries) {
-    const std::uint64_t head = ring.blocks.head();
+    const std::uint64_t head = ring.blocks.claimed();
     rows.clear();
     walk_last_lap(ring, head, n, rows);
     if (rows.size() < n) add_older(ring, head, n, rows);
     // Short because the ring was lapped on the way: look again from where the head is now.
-    if (rows.size() >= n || ring.blocks.head() == head) break;
+    if (rows.size() >= n || ring.blocks.claimed() == head) break;
   }
   return rows;
 }

@@ -56,12 +56,7 @@ StepWriter::~StepWriter() { close(); }
 
 // In the child of a fork: see Buffer::rejoin().
 void StepWriter::rejoin() {
-  const Identity me = buffer_.identity();
-  if (ring_.segment->file() == nullptr) {
-    writer_.abandon();
-  } else {
-    writer_.become(me);
-  }
+  writer_.become(buffer_.identity());
   generation_ = os::fork_generation();
 }
 

@@ -124,26 +124,6 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   REPLAY_CRASH_POINT("row.done");
 }
 
-void Writer::abandon() {
-  linked_ = false;
-  if (!open_) return;
-  // Rows committed but not yet counted by the thread that stayed behind.
-  while (cursor_ < claim_.rows) {
-    const std::uint64_t word =
-        ring_.rows.word(claim_.first_slot + cursor_).load(std::memory_order_relaxed);
-    if (!row_committed(word) || row_id(word) != claim_.id(cursor_, ring_.rows.capacity())) break;
-    ++cursor_;
-  }
-  Fill fill{static_cast<std::uint16_t>(claim_.lap), static_cast<std::uint32_t>(cursor_), 0};
-  for (std::size_t row = 0; row < claim_.rows; ++row) {
-    const std::uint64_t word =
-        ring_.rows.word(claim_.first_slot + row).load(std::memory_order_relaxed);
-    if (row_committed(word)) ++fill.committed;
-  }
-  ring_.blocks.set_fill(claim_.block, fill);
-  close();
-}
-
 void Writer::claim() {
   const std::uint64_t last = claim_.sequence;
   if (era_ != ring_.blocks.era()) {

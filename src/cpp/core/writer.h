@@ -49,10 +49,8 @@ class Writer {
   // Seals the open block. The writer can go on; it then claims another.
   void close();
 
-  // For the copy of a writer in a forked child, which may have been in the middle of a row. In
-  // memory of its own: counts the rows of the open block anew and seals it.
-  void abandon();
-  // In shared memory: the block is the parent's. The writer goes on as `me`.
+  // For the copy of a writer in a forked child: its block is the parent's, or was mended. It goes
+  // on as `me`.
   void become(Identity me) {
     open_ = linked_ = false;
     me_ = me;

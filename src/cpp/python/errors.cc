@@ -4,16 +4,25 @@
 
 #include <new>
 
+namespace nb = nanobind;
+
 namespace replay_buffer::python {
 
+namespace {
+
+PyObject* class_of = nullptr;
+
+}  // namespace
+
+void find_error_classes() {
+  const nb::object found = nb::module_::import_("replay_buffer.errors").attr("class_of");
+  class_of = found.inc_ref().ptr();
+}
+
 void set_error(const Error& error) {
-  PyObject* module = PyImport_ImportModule("replay_buffer.errors");
-  PyObject* type = module == nullptr ? nullptr
-                                     : PyObject_CallMethod(module, "class_of", "i",
-                                                           static_cast<int>(error.code()));
+  PyObject* type = PyObject_CallFunction(class_of, "i", static_cast<int>(error.code()));
   if (type != nullptr) PyErr_SetString(type, error.what());
   Py_XDECREF(type);
-  Py_XDECREF(module);
 }
 
 void set_current_error() {

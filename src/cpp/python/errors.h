@@ -7,6 +7,9 @@
 
 namespace replay_buffer::python {
 
+// Looks up replay_buffer.errors, once: a child of a fork must not import anything.
+void find_error_classes();
+
 // Sets the Python exception for `error`. Call with the GIL.
 void set_error(const Error& error);
 

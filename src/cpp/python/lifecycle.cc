@@ -122,6 +122,7 @@ void adopt(Handle& handle, int fd, const std::string& location, bool readonly) {
 
 Buffer& opened(const Handle& handle) {
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  handle.buffer->mend_after_fork();
   return *handle.buffer;
 }
 

@@ -112,6 +112,7 @@ void adopt_hot_methods(const nb::type_object& subclass) {
 
 Buffer& opened(const Handle& handle) {
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  handle.buffer->mend_after_fork();
   return *handle.buffer;
 }
 
@@ -328,6 +329,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);  // a buffer that lives to the end of the program is not a leak
   os::watch_forks();
   intern_names();
+  find_error_classes();
   m.def("times_let_go", [] { return CoreCall::times_let_go; });
   m.def("set_long_work", [](std::size_t work) { return os::long_work.exchange(work); });
   m.attr("__version__") = REPLAY_VERSION;
