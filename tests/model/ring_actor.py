@@ -37,7 +37,8 @@ from model.ring_memory import (
     weight,
 )
 
-TORN, OLDER, BUSY = 1, 2, 4  # what the word `wrong` says: bits
+# What the word `wrong` says: bits.
+TORN, OLDER, BUSY, AHEAD, HALF, NEWER = 1, 2, 4, 8, 16, 32
 
 Then = Callable[[Memory], int]  # says where to go on, as the last thing of a step
 

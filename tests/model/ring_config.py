@@ -26,6 +26,10 @@ class Fault(Enum):
     TAKEN_TWICE = auto()  # begin_lap, done again, makes room once more
     READ_ONCE = auto()  # the reader does not look at the word again
     LOOK_AT_THE_LAST = auto()  # of two rows it looks at the second again, not at the first
+    SAVE_THE_HEAD_ALONE = auto()  # whatever claims a checkpoint has seen beyond it
+    SAVE_HALF_A_CLAIM = auto()  # a checkpoint does not complete a claim that is under way
+    SAVE_THE_BLOCK_FIRST = auto()  # a checkpoint copies the rows of a block after what it says
+    SAVE_AT_ONE_LOOK = auto()  # a checkpoint does not look whether a block got another lap meanwhile
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,15 @@ class Reader:
 
 
 @dataclass(frozen=True)
+class Saver:
+    """Makes a checkpoint, once."""
+
+    name: str
+    mortal: bool = False
+    stoppable: bool = False
+
+
+@dataclass(frozen=True)
 class Janitor:
     """Runs alone, when all others are dead, stopped or done, and mends everything."""
 
@@ -75,7 +88,7 @@ class Janitor:
     stoppable: bool = False
 
 
-Process = Writer | Updater | Mender | Reader | Janitor
+Process = Writer | Updater | Mender | Reader | Saver | Janitor
 
 
 @dataclass(frozen=True)

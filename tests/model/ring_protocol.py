@@ -15,6 +15,7 @@ from model.ring_config import (
     Mender,
     Process,
     Reader,
+    Saver,
     Updater,
     Writer,
 )
@@ -38,6 +39,7 @@ from model.ring_memory import (
     priority_word,
     row_word,
 )
+from model.ring_saving import Saving
 
 
 def all_processes(config: Config) -> Shared:
@@ -54,6 +56,8 @@ def all_processes(config: Config) -> Shared:
                 Mending(spec, shared)
             case Reader():
                 Reading(spec, shared)
+            case Saver():
+                Saving(spec, shared)
             case Janitor():
                 Cleaning(spec, shared)
     for actor in shared.actors:

@@ -5,7 +5,9 @@ Always:
 - a committed row is whole; one whose append has returned stays until its slot is written again;
 - a block is held by at most one live process, and by the one its word names;
 - nobody but its holder changes a block, unless it is sealed or its holder is dead;
-- a claim finds a block, unless the configuration has more writers than blocks.
+- a claim finds a block, unless the configuration has more writers than blocks;
+- a checkpoint can be restored: no block is ahead of its head, no row newer than its block, and each
+  block says of this lap and the one before what it would say once its claim is done.
 
 When all others are dead, stopped or done, the janitor runs. After it:
 - no block is held but by a live process that was stopped, no row is half written;
@@ -20,7 +22,7 @@ from collections.abc import Iterable
 from itertools import pairwise, product
 
 from model.machine import DEAD, DONE, STOPPED, State
-from model.ring_actor import BUSY, OLDER, TORN
+from model.ring_actor import AHEAD, BUSY, HALF, NEWER, OLDER, TORN
 from model.ring_config import Config
 from model.ring_memory import (
     BEFORE,
@@ -44,6 +46,9 @@ WRONG = {
     TORN: "a torn read is accepted",
     OLDER: "a row is put over one that is not older",
     BUSY: "a claim finds all blocks held, which are more than the writers",
+    AHEAD: "a checkpoint has a block that is ahead of its head",
+    HALF: "a checkpoint has half a claim",
+    NEWER: "a checkpoint has a row that is newer than its block",
 }
 KILL, STOP = 1, 2  # times the number of actors: what is done to one of them
 MOST_STEPS_OF_THE_JANITOR = 500

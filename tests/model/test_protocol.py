@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from model.explore import Counterexample, Explored, explore
-from model.ring_config import Config, Fault, Mender, Reader, Updater, Writer
+from model.ring_config import Config, Fault, Mender, Reader, Saver, Updater, Writer
 from model.ring_memory import Shape
 from model.ring_rules import RingModel
 
@@ -60,6 +60,13 @@ TWO_MENDERS = Config(
     crashes=2,
     payload=False,
 )
+A_CHECKPOINT = Config(
+    Shape(blocks=1, rows=2),
+    (Writer("A", (1, 1), mortal=True), ONE_ROW, Saver("S")),
+    crashes=1,
+    payload=False,
+    busy=True,
+)
 
 # What is explored, and about how many states that is: a model that explores nothing proves nothing.
 CONFIGS = {
@@ -105,6 +112,15 @@ CONFIGS = {
             payload=False,
         ),
         31_000,
+    ),
+    "a checkpoint of one block beside two writers, one killed": (A_CHECKPOINT, 400_000),
+    "a checkpoint of two blocks beside two writers, one killed": (
+        replace(
+            A_CHECKPOINT,
+            shape=Shape(blocks=2, rows=1),
+            processes=(Writer("A", (1,), mortal=True), ONE_ROW, Saver("S")),
+        ),
+        210_000,
     ),
     "a writer stopped, another goes round": (
         Config(
@@ -174,6 +190,13 @@ FAULTS = {
         Config(RING, (A, Reader("R", slots=(0,), pairs=True))),
         "a torn read is accepted",
     ),
+    Fault.SAVE_THE_HEAD_ALONE: (A_CHECKPOINT, "a checkpoint has a block that is ahead of its head"),
+    Fault.SAVE_HALF_A_CLAIM: (A_CHECKPOINT, "a checkpoint has half a claim"),
+    Fault.SAVE_THE_BLOCK_FIRST: (
+        A_CHECKPOINT,
+        "a checkpoint has a row that is newer than its block",
+    ),
+    Fault.SAVE_AT_ONE_LOOK: (A_CHECKPOINT, "a checkpoint has half a claim"),
 }
 
 
