@@ -11,7 +11,7 @@ import pytest
 
 from crash.soak.board import Board
 from crash.soak.rows import SCHEMA, Source, misplaced, torn
-from crash.soak.workers import check, look_up
+from crash.soak.workers import check, check_restored, look_up
 from replay_buffer import BufferConfig, ReplayBuffer
 
 CAPACITY, BLOCK_ROWS = 128, 16
@@ -27,7 +27,7 @@ def buffer() -> Iterator[ReplayBuffer]:
 
 @pytest.fixture
 def board(tmp_path: Path) -> Board:
-    return Board(CAPACITY, tmp_path)
+    return Board(CAPACITY, tmp_path, tmp_path)
 
 
 def test_sound_rows_bring_no_complaint(buffer: ReplayBuffer, board: Board) -> None:
@@ -44,6 +44,18 @@ def test_a_row_with_one_bit_of_another_is_torn(buffer: ReplayBuffer, column: str
     batch = buffer.latest(CAPACITY)
     batch[column].view(np.uint8).reshape(CAPACITY, -1)[5, -1] ^= 1
     assert torn(batch).tolist() == [batch["indices"][5]]
+
+
+def test_a_torn_row_in_a_restored_buffer_is_noticed(board: Board) -> None:
+    source = Source(7, 7)
+    with ReplayBuffer(BufferConfig(CAPACITY), schema=SCHEMA) as restored:
+        restored.add_batch(*source.rows(20))
+        check_restored(restored, board)
+        assert board.complaints() == []
+        *columns, checksum = source.rows(20)
+        restored.add_batch(*columns, checksum ^ np.uint64(1))
+        check_restored(restored, board)
+    assert board.complaints() == ["20 torn rows from a restored buffer, the first is 20"]
 
 
 def test_a_row_in_the_place_of_another_is_noticed(buffer: ReplayBuffer) -> None:

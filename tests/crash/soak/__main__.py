@@ -1,4 +1,4 @@
-"""Writers, learners, updaters and visitors on one prioritized buffer, and a killer.
+"""Writers, learners, updaters, visitors and savers on one prioritized buffer, and a killer.
 
     python -m crash.soak --seconds 60        (in tests/)
 
@@ -26,16 +26,16 @@ from crash.soak.workers import KINDS, SURVIVORS, WORK, check, look_up, overwritt
 from replay_buffer import BufferConfig, ReplayBuffer
 
 CAPACITY, BLOCK_ROWS = 10_000, 64
-KILLABLE = 8
+KILLABLE = 2 * len(WORK)
 EVERY = 0.05  # seconds between two kills
 HUNG = 20.0  # seconds without progress; the machine may be busy with other things
 OWNERS = 256
 
 
 class Soak:
-    def __init__(self, location: str, folder: Path, seed: int) -> None:
+    def __init__(self, location: str, complaints: Path, checkpoints: Path, seed: int) -> None:
         self._location = location
-        self._board = Board(CAPACITY, folder)
+        self._board = Board(CAPACITY, complaints, checkpoints)
         self._rng = np.random.default_rng(seed)
         self._pids: dict[int, int] = {}  # by place
         self._dying: list[int] = []
@@ -195,7 +195,7 @@ class Soak:
         return (
             f"{seconds:.0f} s: {board.written.sum():,} rows written, "
             f"{board.sampled.sum():,} sampled, {board.updated.sum():,} updated, "
-            f"{board.looked_up.sum():,} looked up by id, "
+            f"{board.looked_up.sum():,} looked up by id, {board.saved.sum():,} checkpoints restored, "
             f"{sum(self._kills):,} processes killed ({killed}); {words['torn']} torn, "
             f"{words['lost']} lost, {words['hung']} hung; survivors hold {kept}"
         )
@@ -210,7 +210,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as complaints:
         name = f"soak-{os.getpid()}"
         location = f"file:{folder}/{name}" if asked.file else f"shm:{name}"
-        soak = Soak(location, Path(complaints), asked.seed)
+        checkpoints = Path(folder, "checkpoints")
+        checkpoints.mkdir()
+        soak = Soak(location, Path(complaints), checkpoints, asked.seed)
         try:
             begin = time.monotonic()
             soak.go(asked.seconds)

@@ -20,20 +20,26 @@ class Board:
     that a writer was given.
     """
 
-    def __init__(self, capacity: int, folder: Path) -> None:
+    def __init__(self, capacity: int, folder: Path, checkpoints: Path) -> None:
         self._memory = mmap.mmap(-1, 8 * (1 + PLACES * CELLS + capacity))
         numbers = np.frombuffer(self._memory, np.int64)
         self._stop = numbers[:1]
         cells = numbers[1 : 1 + PLACES * CELLS].reshape(PLACES, CELLS)
         self.progress, self.written, self.sampled, self.updated, self.looked_up = cells.T[:5]
         self.descriptors, self.resident = cells[:, 5:7], cells[:, 7:9]  # at first, at last
+        self.saved = cells[:, 9]
         self.acknowledged = numbers[1 + PLACES * CELLS :]
         self.acknowledged[:] = -1
         self._folder = folder
+        self._checkpoints = checkpoints
 
     def acknowledge(self, ids: np.ndarray) -> None:
         """These ids were returned by the buffer, so their rows must be there until overwritten."""
         self.acknowledged[ids % len(self.acknowledged)] = ids
+
+    def checkpoint(self, place: int) -> Path:
+        """Where the processes at a place save, one after the other."""
+        return self._checkpoints / str(place)
 
     def stop(self) -> None:
         self._stop[0] = 1

@@ -86,6 +86,42 @@ def visit(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
         note_now_and_then(board, place)
 
 
+def save(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
+    """Makes checkpoints, restores each, and goes on writing in what it restored.
+
+    The one before, perhaps of a process that was killed while it made it, is restored first.
+    """
+    path, source = board.checkpoint(place), Source(me, me)
+    if (path / "manifest").exists():
+        with ReplayBuffer.restore(path) as restored:
+            check_restored(restored, board)
+    while not board.stopped:
+        ids = board.acknowledged[board.acknowledged >= 0]
+        buffer.checkpoint(path)
+        with ReplayBuffer.restore(path) as restored:
+            check_restored(restored, board)
+            gone = ids[restored._get_rows(ids)[1].astype(bool)]
+            still = gone[~buffer._get_rows(gone)[1].astype(bool)]
+            if len(still):
+                board.complain(f"{len(still)} rows are lost from a checkpoint: {still[0]} is one")
+            again = np.intersect1d(restored.add_batch(*source.rows(MOST)), ids)
+            if len(again):
+                board.complain(f"a restored buffer gives the id {again[0]} for a second time")
+            check(board, restored.latest(restored.capacity), "a restored buffer that went on")
+        board.saved[place] += 1
+        board.progress[place] += 1
+        note_now_and_then(board, place)
+
+
+def check_restored(restored: ReplayBuffer, board: Board) -> None:
+    batch = restored.latest(restored.capacity)
+    check(board, batch, "a restored buffer")
+    if len(restored) != len(batch["indices"]):
+        board.complain(f"{len(restored)} restored rows are counted, not {len(batch['indices'])}")
+    for complaint in restored._verify():
+        board.complain(f"verify of a restored buffer: {complaint}")
+
+
 def look_up(buffer: ReplayBuffer, board: Board, place: int, slots: Any) -> None:
     """Rows that were acknowledged are there, or others are in their place."""
     ids = board.acknowledged[slots].copy()
@@ -126,8 +162,8 @@ def note_now_and_then(board: Board, place: int) -> None:
         board.note_holdings(place)
 
 
-WORK = (write, learn, update, visit)
-KINDS = ("writers", "learners", "updaters", "visitors")
+WORK = (write, learn, update, visit, save)
+KINDS = ("writers", "learners", "updaters", "visitors", "savers")
 SURVIVORS = len(WORK)  # the first places are those of processes that are not killed
 _settled = [0.0]
 
