@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 COMMON = """
-import os, sys, threading, traceback
+import os, signal, sys, threading, time, traceback
 import numpy as np
 from replay_buffer import BufferConfig, Column, ReplayBuffer, _core
 
@@ -203,7 +203,6 @@ threading.Thread(target=hold, daemon=True).start()
 held.wait()
 
 def check():
-    import signal
     signal.alarm(30)
     buffer.add(*row(1, 3))
     buffer.close()
@@ -216,7 +215,6 @@ done.set()
 def test_a_child_forked_beside_a_writer_counts_what_it_has() -> None:
     """Before it writes anything; its parent's thread was in the midst of a batch."""
     run("""
-import time
 width, n = 500, 20_000
 buffer = make(65_536, width)
 rows = np.arange(n), np.repeat(np.arange(n)[:, None], width, axis=1)

@@ -179,6 +179,7 @@ class Hold:  # the lock of the module, not that of all imports, which a fork wai
         held.set()
         time.sleep(3600)
 
+sys.setswitchinterval(1e-5)
 sys.meta_path.insert(0, Hold)
 threading.Thread(target=__import__, args=(name,), daemon=True).start()
 try:
