@@ -111,6 +111,7 @@ def elsewhere(directory):
     with SharedArray.create((3, 2), "float32") as array:
         array.array[:] = 1
         pickle.loads(pickle.dumps(array)).close()
+        array.unlink()
     ring = SharedCircularBuffer(10, 2)
     ring.push([1, 2], 1, 0.5, [2, 3], False)
     ring.sample(1, seed=3)
