@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -73,15 +74,12 @@ def check_arrays(fields: Mapping[str, Any], out: Any, n: int, time: int | None =
     Those of values of any length may have any room: what is too small is no mistake.
     """
     found: dict[str, Array] = {}
-    varying: list[str] = []
     for form in arrays_of(fields, n, time):
         shape = form.shape
         if form.mask_of is not None:
             shape = found[form.mask_of].shape[: len(shape)]
         found[form.path] = _checked(form.path, _at(out, form.path), form.dtype, shape)
-        if form.varies:
-            varying.append(form.path)
-    for one, other in itertools.combinations(varying, 2):
+    for one, other in itertools.combinations(found, 2):
         if np.may_share_memory(found[one], found[other]):
             raise SchemaMismatch(f"out: columns {one!r} and {other!r} share their memory")
 
@@ -123,13 +121,13 @@ def _checked(path: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | Non
     return array
 
 
-def count(name: str, value: Any) -> int:
+def count(name: str, value: Any, least: int = 1) -> int:
     try:
         n = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or n < 1:
-        raise InvalidArgument(f"{name} must be at least 1, not {value!r}")
+    if isinstance(value, bool) or n < least:
+        raise InvalidArgument(f"{name} must be at least {least}, not {value!r}")
     return n
 
 
@@ -142,6 +140,16 @@ def index(name: str, value: Any, end: int) -> int:
     if isinstance(value, bool) or not 0 <= number < end:
         raise InvalidArgument(f"{name} must be between 0 and {end - 1}, not {value!r}")
     return number
+
+
+def path(name: str, value: Any) -> str:
+    try:
+        text = os.fsdecode(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} must be a path, not {value!r}") from None
+    if not text or "\0" in text:
+        raise InvalidArgument(f"{name} must be the path of a directory, not {value!r}")
+    return text
 
 
 def generator_seed(value: Any) -> int:

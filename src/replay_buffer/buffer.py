@@ -174,7 +174,7 @@ class ReplayBuffer(_core.Buffer):
         limiter begins anew unless `limiter` is set. Raises NotFound, Corrupt, Incompatible,
         AlreadyExists, OutOfSpace.
         """
-        source, flags = os.fspath(path), (bool(limiter), bool(overwrite))
+        source, flags = arguments.path("path", path), (bool(limiter), bool(overwrite))
         return sharing.attached(
             cls, location, lambda self: self._restore(source, location, *flags), made=True
         )
@@ -345,7 +345,7 @@ class ReplayBuffer(_core.Buffer):
         check_beta_can_be(self._config, "saved")
         if not self._settled():
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
-        return self._checkpoint(os.fspath(path))
+        return self._checkpoint(arguments.path("path", path))
 
     def unlink(self: ReplayBuffer | str, /) -> None:
         """Remove the buffer's name or file. It lives on where it is open.

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
+from .arguments import count
 from .buffer import ReplayBuffer
 from .config import BufferConfig
-from .errors import NotEnoughRows, RowGone
+from .errors import InvalidArgument, NotEnoughRows, RowGone
 from .schema import Column, Schema
 
 _TRIES = 3
@@ -26,7 +27,7 @@ class SharedCircularBuffer:
     """
 
     def __init__(self, capacity: int, state_dim: int) -> None:
-        state = Column((state_dim,), "float64")
+        state = Column((count("state_dim", state_dim),), "float64")
         schema = Schema(
             {
                 "states": state,
@@ -46,10 +47,12 @@ class SharedCircularBuffer:
 
     def sample(self, batch_size: int, seed: int | None = None) -> dict[str, list[Any]]:
         """Transitions at random positions of the filled part, drawn by RandomState(seed)."""
+        batch_size = count("batch_size", batch_size, least=0)
+        random = _generator(seed)
         size = len(self)
         if size == 0:
             raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
-        positions = RandomState(seed).randint(0, size, size=batch_size)
+        positions = random.randint(0, size, size=batch_size)
         for _ in range(_TRIES):
             newest = int(self._buffer._latest_ids(1)[0])
             try:
@@ -67,7 +70,8 @@ class SharedCircularBuffer:
 
     def latest(self, n: int) -> dict[str, list[Any]]:
         """The n newest transitions, oldest first; all of them when there are fewer."""
-        if n <= 0:
+        n = count("n", n, least=0)
+        if n == 0:
             return {name: [] for name in self._fields()}
         batch = self._buffer.latest(n)
         return {name: batch[name].tolist() for name in self._fields()}
@@ -82,3 +86,10 @@ class SharedCircularBuffer:
     def _lists(self, ids: Any) -> dict[str, list[Any]]:
         batch = self._buffer.get(ids)
         return {name: batch[name].tolist() for name in self._fields()}
+
+
+def _generator(seed: Any) -> RandomState:
+    try:
+        return RandomState(seed)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"seed: {error}") from None

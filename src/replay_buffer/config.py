@@ -57,8 +57,8 @@ class BufferConfig:
     weights             (N P(i))^-beta scaled so that the largest of the "batch" is 1, or the
                         largest any stored row could have ("global"), or not at all ("none")
     cer                 the newest row is the first of every batch (combined experience replay)
-    block_rows          rows a writer takes at a time; chosen from the capacity when None. Each handle
-                        that writes needs such a block: smaller ones make room for more of them
+    block_rows          rows a writer takes at a time; chosen from the capacity when None. Each
+                        handle that writes needs such a block: smaller ones make room for more
     min_size            rows that must be there before `sample` draws; until then it waits
     samples_per_insert  rows drawn for each row added: `sample` and `add` wait for each other.
                         None is no limit

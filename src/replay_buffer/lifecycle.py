@@ -81,6 +81,7 @@ def open_or_create(
     cls: type[Handle], location: str, config: BufferConfig, schema: Schema, seed: int | None
 ) -> Handle:
     """See ReplayBuffer.open_or_create."""
+    check_beta_can_be(config, "shared with other processes")
     if not _core.check_location(location)[1]:  # nobody else can have one without a name
         return create(cls, location, config, schema, seed)
     with contextlib.suppress(NotFound):

@@ -37,6 +37,8 @@ DTYPES = (
 #: Names of codecs in the order of Codec in the same file, which counts from 1.
 CODECS = ("lz4", "zstd")
 #: Items that a value of any length is expected to have unless a column says otherwise.
+LONGEST_NAME = 95  # bytes of a column's name, with those of the dicts around it
+
 EXPECTED = 64
 #: Keys of a batch, and keywords of add, that a column cannot be called.
 RESERVED = ("indices", "weights", "priority", "timeout")
@@ -144,8 +146,8 @@ class Schema:
     def __post_init__(self) -> None:
         if not isinstance(self.fields, Mapping):
             raise InvalidArgument(f"a schema is made from a dict, not {self.fields!r}")
-        object.__setattr__(self, "fields", _copied(self.fields))
         columns = tuple(_flatten(self.fields, ""))
+        object.__setattr__(self, "fields", _copied(self.fields))
         if not columns:
             raise InvalidArgument("a schema needs at least one column")
         for name in RESERVED:
@@ -245,7 +247,9 @@ def as_shape(name: str, shape: Any) -> tuple[int, ...]:
     except TypeError:
         raise InvalidArgument(f"{name} must be a tuple of whole numbers, not {shape!r}") from None
     if any(not 1 <= d < 2**40 for d in dims) or len(dims) > 8:
-        raise InvalidArgument(f"{name} has 0 to 8 dimensions from 1 to 2^40, not {shape!r}")
+        raise InvalidArgument(
+            f"{name} has 0 to 8 dimensions, each from 1 to 2^40 - 1, not {shape!r}"
+        )
     return dims
 
 
@@ -287,14 +291,19 @@ def _flatten(fields: Any, prefix: str) -> Iterator[tuple[str, Column]]:
             raise InvalidArgument(f"a column's name is printable and without '/', not {name!r}")
         path = prefix + name
         if isinstance(value, Column):
-            if len(path.encode()) > 95:
-                raise InvalidArgument(f"column {path!r}: a name has at most 95 bytes")
+            if len(path.encode()) > LONGEST_NAME:
+                raise InvalidArgument(f"column {path!r}: a name has at most {LONGEST_NAME} bytes")
             if value.padded and f"{name}_mask" in fields:
                 raise InvalidArgument(f"column {path!r}: '{name}_mask' is the name of its mask")
             yield path, value
         elif isinstance(value, Mapping):
             if not value:
                 raise InvalidArgument(f"column {path!r}: {EMPTY_DICT}")
+            if len(path.encode()) > LONGEST_NAME:
+                raise InvalidArgument(
+                    f"column {path[:20]!r}...: a name has at most {LONGEST_NAME} bytes; "
+                    "does the schema contain itself?"
+                )
             yield from _flatten(value, path + "/")
         else:
             raise InvalidArgument(f"column {path!r}: expected a Column or a dict of them")

@@ -130,7 +130,7 @@ class Hindsight:
     is 1.
 
     reward      compute_reward of a Gymnasium goal environment: reward(achieved, goals, info).
-                `info` are the columns of the steps as they are stored, and their next_obs
+                `info` are the columns of the steps, stacked if asked, and their next_obs
     terminated  compute_terminated likewise: n steps stop at the first that ends with the new goal,
                 and `discount` is 0 there. Without it the stored flags stay: right where the goal
                 does not decide when an episode terminates

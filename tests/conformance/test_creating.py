@@ -220,6 +220,13 @@ def test_a_config_that_does_not_fit_is_refused(
         assert len(buffer) == 3
 
 
+def test_a_schedule_that_only_one_process_has_is_refused(location: str) -> None:
+    config = BufferConfig(100, "prioritized", beta=lambda step: 0.0)
+    there = made_or_opened(location, BufferConfig(100, "prioritized", beta=0.0))
+    with there, pytest.raises(InvalidArgument, match="LinearSchedule"):
+        made_or_opened(location, config)
+
+
 def test_alpha_may_have_been_changed_since(location: str) -> None:
     with made_or_opened(location, BufferConfig(100, "prioritized")) as buffer:
         buffer.alpha = 0.1

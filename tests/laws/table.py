@@ -181,6 +181,7 @@ CONTENTS = [
     Content("some zero", priorities=some_zero, epsilon=0.0),
     Content("all zero", priorities=all_zero, epsilon=0.0, draws=0.1),
     Content("another alpha", alpha=0.9, alpha_before=0.3),
+    Content("alpha 0, some zero", alpha=0.0, priorities=some_zero, epsilon=0.0),
     Content("cleared", cleared=True),
     Content("a draw that failed", failing=True),
     Content("being written", 2000, 300, busy=True),

@@ -29,7 +29,7 @@ class Fault(Enum):
     SAVE_THE_HEAD_ALONE = auto()  # whatever claims a checkpoint has seen beyond it
     SAVE_HALF_A_CLAIM = auto()  # a checkpoint does not complete a claim that is under way
     SAVE_THE_BLOCK_FIRST = auto()  # a checkpoint copies the rows of a block after what it says
-    SAVE_AT_ONE_LOOK = auto()  # a checkpoint does not look whether a block got another lap meanwhile
+    SAVE_AT_ONE_LOOK = auto()  # a checkpoint does not look at the lap of a block again
 
 
 @dataclass(frozen=True)

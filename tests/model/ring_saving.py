@@ -147,5 +147,6 @@ class Saving(Actor):
             return  # never claimed in this run
         last, written = m[self.was] >> 5, m[self.was] >> 3 & 3
         taken = {lap_and_count(lap, 0), lap_and_count(last, int(last == 1 and full))}
-        if m[self.before] != lap_and_count(last, written) or {m[self.taken], m[self.other]} != taken:
+        saved = {m[self.taken], m[self.other]}
+        if m[self.before] != lap_and_count(last, written) or saved != taken:
             m[self.shared.wrong] |= HALF

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
-from replay_buffer import Column, ReplayBuffer
+from replay_buffer import Column, NotEnoughRows, ReplayBuffer
 
 SCHEMA = {"k": Column((), "int64")}
 
@@ -51,6 +52,13 @@ def act_until_killed(buffer: ReplayBuffer) -> None:
 def learn_until_killed(buffer: ReplayBuffer) -> None:
     while True:
         buffer.sample(4)
+
+
+def take_until_killed(buffer: ReplayBuffer) -> None:
+    """Draws from a queue that others may empty first."""
+    while True:
+        with suppress(NotEnoughRows):
+            buffer.sample(4)
 
 
 def wait_for_rows(buffer: ReplayBuffer, told: Any) -> None:

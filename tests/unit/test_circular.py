@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import ReplayBufferError, SharedCircularBuffer
+from replay_buffer import InvalidArgument, ReplayBufferError, SharedCircularBuffer
 
 KEYS = ["states", "actions", "rewards", "next_states", "dones"]
 
@@ -177,6 +177,29 @@ def test_latest_of_none_and_sample_of_none_are_empty() -> None:
 def test_sizes_that_make_no_sense_are_refused(capacity: Any, state_dim: Any) -> None:
     with pytest.raises(ReplayBufferError):
         SharedCircularBuffer(capacity, state_dim)
+
+
+@pytest.mark.parametrize("state_dim", [None, "2", True, 2**70])
+def test_a_state_dim_that_is_no_number_is_refused(state_dim: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        SharedCircularBuffer(4, state_dim)
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "x", None, True])
+def test_a_number_of_rows_that_makes_no_sense_is_refused(n: Any) -> None:
+    for pushes in (0, 3):
+        shared, _ = both(5, 2, pushes)
+        with pytest.raises(InvalidArgument, match="batch_size"):
+            shared.sample(n)
+        with pytest.raises(InvalidArgument, match="n must be"):
+            shared.latest(n)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, "x", 1.5])
+def test_a_seed_that_makes_no_sense_is_refused(seed: Any) -> None:
+    shared, _ = both(5, 2, 3)
+    with pytest.raises(InvalidArgument, match="seed"):
+        shared.sample(2, seed=seed)
 
 
 def test_a_refused_push_changes_nothing() -> None:

@@ -289,3 +289,23 @@ def test_256_columns_are_allowed() -> None:
 def test_a_schema_says_everything_and_allows_nothing_beside_it(option: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="schema"):
         ReplayBuffer(BufferConfig(4), schema={"a": Column()}, **option)
+
+
+def test_a_schema_that_contains_itself_is_refused() -> None:
+    ring: dict[str, Any] = {}
+    ring["a"] = ring
+    with pytest.raises(InvalidArgument, match="contain itself"):
+        Schema(ring)
+    deep: dict[str, Any] = {"x": Column()}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    with pytest.raises(InvalidArgument, match="contain itself"):
+        Schema(deep)
+    while deep:  # taken apart from outside, or its end would recurse too deeply
+        deep = deep.popitem()[1] if "a" in deep else {}
+
+
+@pytest.mark.parametrize("shape", [(2**40,), (3, 2**40), (0,), (-1,)])
+def test_a_dimension_outside_of_what_the_message_says_is_refused(shape: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"from 1 to 2\^40 - 1"):
+        Column(shape)

@@ -290,6 +290,7 @@ void Buffer::count_turn(Draw& draw) {
 // its number stays unused.
 void Buffer::give_back(Draw& draw) {
   if (draw.chosen_) sampler_->give_back(draw.picks());
+  limiter_.lost(sampler_->lost());
   std::uint64_t next = draw.turn_ + 1;
   if (draw.counted_) {
     draws().compare_exchange_strong(next, draw.turn_, std::memory_order_relaxed);
@@ -312,6 +313,7 @@ void Buffer::finish(Draw& draw, const Batch& batch, float beta) {
 
 void Buffer::drawn_batch(const Draw& draw, std::size_t rows) {
   if (!writable()) return;
+  limiter_.lost(sampler_->lost());
   ring_.counters().rows_sampled.fetch_add(rows, std::memory_order_relaxed);
   // Who draws comes by, now and then, what a learner left that was killed in an update.
   if (draw.turn_ % kMendEvery == 0 && ring_.segment->file() != nullptr) try_mend_changes();
@@ -360,7 +362,10 @@ bool Buffer::pick_newest(Pick& pick) const {
 // Another row for a place of the batch.
 bool Buffer::redraw(Random& random, Pick& pick, unsigned attempt, std::size_t at) const {
   if (at == 0 && cer()) return pick_newest(pick);
-  return sampler_->redraw(random, pick, attempt);
+  const Pick gone = pick;
+  if (!sampler_->redraw(random, pick, attempt)) return false;
+  sampler_->overtaken(gone);
+  return true;
 }
 
 bool Buffer::try_copy(const Pick& pick, const Batch& batch, std::size_t at) const {
@@ -542,7 +547,11 @@ void Buffer::clear() {
   const Change change(owner());
   const std::lock_guard guard(lock_);
   writer_.close();
+  // Twice: dying in between leaves nothing owed for rows that are gone, and what is added in
+  // between goes with them.
+  limiter_.begin_anew();
   ring_.blocks.begin_era();
+  limiter_.begin_anew();
   // A block that a writer has open is left to it: its rows are gone for every reader, and the
   // writer takes them out when it comes by.
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {

@@ -158,6 +158,7 @@ bool Buffer::redraw(const View& view, Random& random, Pick& pick, Spare& spare) 
     for (const Pick& next : spare.picks) view.prefetch(next.slot);
     spare.wanted = std::min(2 * spare.wanted, most);
   }
+  sampler_->overtaken(pick);
   pick = spare.picks[spare.used++];
   return true;
 }

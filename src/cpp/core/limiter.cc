@@ -125,11 +125,19 @@ bool Limiter::try_take(Want want, std::size_t n) {
   return take_add(share);
 }
 
-void Limiter::give_back(Want want, std::size_t n) {
-  if (!has_ratio() || !writable_) return;
+void Limiter::give_back(Want want, std::size_t n, std::uint64_t era) {
+  if (!has_ratio() || !writable_ || era != this->era()) return;
   put(want == Want::kDraw ? amount(want, n) : -amount(want, n));
   changed();
 }
+
+void Limiter::lost(std::size_t n) {
+  if (n == 0 || !has_ratio() || !writable_) return;
+  put(-amount(Want::kDraw, n));
+  changed();
+}
+
+void Limiter::begin_anew() { counters_.balance.store(0, std::memory_order_relaxed); }
 
 // Draws and adds that together move more than the band is wide can both be too large at once.
 void Limiter::throw_impossible(Want want, std::size_t n) const {

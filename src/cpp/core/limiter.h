@@ -11,7 +11,8 @@
 // A call takes its share of the balance before it does anything, with one compare-and-swap, so that
 // the limit holds exactly for any number of threads and processes; one that fails afterwards gives
 // it back. A process killed in between has had its share. Only what is being added while the ring
-// fills up to min_size, and a share given back, can carry the balance over its upper end.
+// fills up to min_size, and a share given back, can carry the balance over its upper end. clear()
+// sets the balance to 0, as in a new buffer.
 //
 // Without samples_per_insert there is no balance: draws wait for min_size, adds for nothing.
 // Through a handle for reading, min_size holds too, and nothing is counted.
@@ -61,8 +62,15 @@ class Limiter {
   // Takes the share of a call that draws or adds n rows; false when it has to wait. Throws
   // kInvalidArgument when it could wait for ever: the tolerance is too small for so many rows.
   bool try_take(Want want, std::size_t n);
-  // The call failed.
-  void give_back(Want want, std::size_t n);
+  // The call failed. What it took before the last clear() is not given back.
+  void give_back(Want want, std::size_t n, std::uint64_t era);
+  // Of a queue: n draws can never be made, because their rows were overwritten before they were
+  // copied. They count as made, or adds would wait for them for ever.
+  void lost(std::size_t n);
+  // The era in which a share is taken now.
+  std::uint64_t era() const { return ring_.blocks.era(); }
+  // clear() begins: nothing is owed for the rows that go.
+  void begin_anew();
   // Rows were added: somebody may go on. (Taking, giving back and clearing say so themselves.)
   void added() { changed(); }
   // All rows are gone.
@@ -107,7 +115,8 @@ class Limiter {
 class Share {
  public:
   Share() = default;
-  Share(Limiter& limiter, Want want, std::size_t n) : limiter_(&limiter), want_(want), n_(n) {}
+  Share(Limiter& limiter, Want want, std::size_t n)
+      : limiter_(&limiter), want_(want), n_(n), era_(limiter.era()) {}
   Share(Share&& other) noexcept { swap(other); }
   Share& operator=(Share&& other) noexcept {
     swap(other);
@@ -122,7 +131,7 @@ class Share {
     limiter_ = nullptr;
   }
   void give_back() {
-    if (limiter_ != nullptr) limiter_->give_back(want_, n_);
+    if (limiter_ != nullptr) limiter_->give_back(want_, n_, era_);
     limiter_ = nullptr;
   }
 
@@ -131,11 +140,13 @@ class Share {
     std::swap(limiter_, other.limiter_);
     std::swap(want_, other.want_);
     std::swap(n_, other.n_);
+    std::swap(era_, other.era_);
   }
 
   Limiter* limiter_ = nullptr;
   Want want_ = Want::kDraw;
   std::size_t n_ = 0;
+  std::uint64_t era_ = 0;
 };
 
 // A call that waits for its share. The owner table says so for as long as this lives.

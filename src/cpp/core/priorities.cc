@@ -66,9 +66,10 @@ float Priorities::raw_of(std::int64_t id) const {
 float Priorities::weigh(PriorityWord word, float alpha) const {
   if (word.lap == kGone || word.lap == 0) return 0;
   const float base = word.raw + epsilon_;
+  if (base == 0) return 0;  // for every alpha: 0^0 is 1
   const float weight = std::pow(base, alpha);
   if (weight > most_weight_) return most_weight_;
-  return weight < kLeastWeight && base > 0 ? kLeastWeight : weight;
+  return weight < kLeastWeight ? kLeastWeight : weight;
 }
 
 // Recomputes a leaf from its word. Whoever stores a leaf looks again afterwards and repeats until

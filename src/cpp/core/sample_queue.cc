@@ -49,7 +49,8 @@ class FifoSampler final : public Sampler {
     for (const Pick& pick : picks) {
       if (!pick.is(ring_.rows.word(pick.slot).load(std::memory_order_acquire),
                    ring_.blocks.oldest_id(), ring_.rows.capacity())) {
-        continue;  // overwritten: nobody can have it any more
+        overtaken(pick);
+        continue;
       }
       std::uint64_t seen = given_back_[pick.slot].load(std::memory_order_relaxed);
       GivenBack next{};
@@ -63,6 +64,16 @@ class FifoSampler final : public Sampler {
     }
     constexpr std::uint64_t kOnce = std::uint64_t{1} << 32;
     if (rows != 0) total_given_back().fetch_add(kOnce + rows, std::memory_order_acq_rel);
+  }
+
+  // A place of the batch that no row was found for has not taken any.
+  void overtaken(const Pick& pick) override {
+    if (pick.lap != Priorities::kGone) lost_.fetch_add(1, std::memory_order_relaxed);
+  }
+  std::size_t lost() override {
+    return lost_.load(std::memory_order_relaxed) == 0
+               ? 0
+               : lost_.exchange(0, std::memory_order_relaxed);
   }
 
   bool writes() const override { return true; }
@@ -334,6 +345,7 @@ class FifoSampler final : public Sampler {
   Block* blocks_;
   std::atomic<std::uint64_t>* given_back_;
   std::uint64_t times_;
+  std::atomic<std::size_t> lost_{0};
   // For the threads of this process, between looking what there is and taking it.
   os::SpinLock lock_;
 };

@@ -64,6 +64,12 @@ class Sampler {
   // Takes rows back that were chosen for a batch that failed, where choosing took them from others.
   virtual void give_back(std::span<const Pick>) {}
 
+  // A row that was chosen was overwritten before it could be copied, and another one takes its
+  // place in the batch.
+  virtual void overtaken(const Pick&) {}
+  // Where choosing takes rows from others: how many of them nobody got, since this was last asked.
+  virtual std::size_t lost() { return 0; }
+
   // Whether the generator decides what draw() chooses. Then a draw takes its turn of the generator
   // before it chooses, and has counted even when it fails; else it counts once it is done.
   virtual bool random() const { return true; }

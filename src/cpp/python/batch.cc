@@ -170,7 +170,22 @@ bool make_arrays(const std::vector<ColumnType>& types, const std::vector<Field>&
     arrays.weights =
         static_cast<float*>(extra_array(batch, names.weights, NPY_FLOAT32, n, fresh, arrays.held));
   }
-  return arrays.ids != nullptr && (!weighted || arrays.weights != nullptr);
+  if (arrays.ids == nullptr || (weighted && arrays.weights == nullptr)) return false;
+  return fresh || arrays.held.apart();
+}
+
+bool Held::apart() const {
+  const char* begins[kMost];
+  const char* ends[kMost];
+  for (std::size_t i = 0; i < count_; ++i) {
+    const auto* array = reinterpret_cast<PyArrayObject*>(objects_[i]);
+    begins[i] = PyArray_BYTES(array);
+    ends[i] = begins[i] + PyArray_NBYTES(array);
+    for (std::size_t k = 0; k < i; ++k) {
+      if (begins[i] < ends[k] && begins[k] < ends[i]) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace replay_buffer::python

@@ -83,9 +83,14 @@ class Held {
   // REQUIRES: at most three for each column, and the arrays beside them.
   void add(PyObject* object) { objects_[count_++] = Py_NewRef(object); }
 
+  // Whether no two of them overlap. REQUIRES: they are contiguous arrays.
+  bool apart() const;
+
  private:
+  static constexpr std::size_t kMost = 3 * kMaxColumns + 2;
+
   std::size_t count_ = 0;
-  PyObject* objects_[3 * kMaxColumns + 2];
+  PyObject* objects_[kMost];
 };
 
 // Calls of less work that cannot wait need no CoreCall.

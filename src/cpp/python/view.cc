@@ -255,7 +255,7 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time,
   const bool made = given == nullptr ? new_columns(types, self.fields, n, result.ptr(), columns)
                                      : own_columns(types, self.fields, n, given, columns, held);
   RaggedOutput ragged(types, n, columns);
-  if (!made || !ragged.own(types, self.fields, given)) {
+  if (!made || !held.apart() || !ragged.own(types, self.fields, given)) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     throw_does_not_fit();
   }

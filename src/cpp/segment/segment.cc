@@ -138,10 +138,17 @@ bool exists(const Location& location) {
   }
 }
 
+// Whether what is there is something else: a directory, a file of another kind.
+bool foreign(const Location& location) try {
+  return !begins_like_one(location);
+} catch (const Error& error) {
+  return error.code() != ErrorCode::kPermissionDenied && error.code() != ErrorCode::kNotFound;
+}
+
 // Who has a segment open, for messages.
 std::string holders_of(const Location& location) try {
   if (os::File::open(location.path(), os::Access::kRead).try_lock_exclusive()) {
-    return begins_like_one(location) ? "nobody has it open" : "it is not a replay buffer";
+    return "nobody has it open";
   }
   const std::unique_ptr<Segment> segment = Segment::open(location, os::Access::kRead);
   const std::string writers = Owners(*segment).living();
@@ -154,6 +161,11 @@ Error already_exists(const Location& location) {
   if (os::leads_nowhere(location.path())) {
     return Error(ErrorCode::kAlreadyExists,
                  location.path() + " is a symbolic link that leads nowhere; remove it");
+  }
+  if (foreign(location)) {
+    return Error(ErrorCode::kAlreadyExists, location.text() +
+                                                " exists already, and is not a "
+                                                "replay buffer: choose another name, or remove it");
   }
   return Error(ErrorCode::kAlreadyExists,
                location.text() + " exists already: " + holders_of(location) +

@@ -195,7 +195,8 @@ class Soak:
         return (
             f"{seconds:.0f} s: {board.written.sum():,} rows written, "
             f"{board.sampled.sum():,} sampled, {board.updated.sum():,} updated, "
-            f"{board.looked_up.sum():,} looked up by id, {board.saved.sum():,} checkpoints restored, "
+            f"{board.looked_up.sum():,} looked up by id, "
+            f"{board.saved.sum():,} checkpoints restored, "
             f"{sum(self._kills):,} processes killed ({killed}); {words['torn']} torn, "
             f"{words['lost']} lost, {words['hung']} hung; survivors hold {kept}"
         )

@@ -10,8 +10,10 @@ import pytest
 
 from replay_buffer import (
     BufferConfig,
+    Column,
     InvalidArgument,
     NotEnoughRows,
+    NStep,
     ReplayBuffer,
     ReplayBufferError,
     RowGone,
@@ -143,3 +145,50 @@ def test_a_subclass_of_array_to_sample_into_is_told_from_a_plain_one(buffer: Rep
     name = next(key for key, value in out.items() if isinstance(value, np.ndarray))
     out[name] = out[name].view(np.recarray)
     refused(buffer, lambda: buffer.sample(8, out=out), SchemaMismatch, name, "plain", "recarray")
+
+
+def one_array(column: str, other: str) -> Callable[[dict[str, Any]], None]:
+    def share(out: dict[str, Any]) -> None:
+        out[other] = out[column]
+
+    return share
+
+
+def overlapping(out: dict[str, Any]) -> None:
+    whole = np.zeros(15, np.float32)
+    out["x"], out["y"] = whole[:12].reshape(3, 4), whole[11:14]
+
+
+def as_weights(out: dict[str, Any]) -> None:
+    out["weights"] = out["x"].reshape(-1)[:3]
+
+
+@pytest.mark.parametrize(
+    "share", [one_array("x", "z"), one_array("k", "indices"), overlapping, as_weights]
+)
+def test_arrays_to_sample_into_that_share_memory_are_refused(
+    share: Callable[[dict[str, Any]], None],
+) -> None:
+    number = Column((), "int64")
+    schema = {"k": number, "x": Column((4,)), "y": Column(), "z": Column((4,)), "in": {"k": number}}
+    buffer = ReplayBuffer(BufferConfig(10, strategy="prioritized"), schema=schema, seed=0)
+    for k in range(5):
+        buffer.add(k, np.full(4, k), k, np.full(4, k), {"k": k})
+    out = buffer.sample(3)
+    share(out)
+    before = {name: np.copy(array) for name, array in out.items() if name != "in"}
+    with pytest.raises(SchemaMismatch, match="share their memory"):
+        buffer.sample(3, out=out)
+    for name, array in before.items():
+        np.testing.assert_array_equal(out[name], array)
+
+
+def test_arrays_that_a_view_fills_must_not_share_memory() -> None:
+    buffer = ReplayBuffer(BufferConfig(10), obs_shape=(2,), action_dim=3)
+    for k in range(5):
+        buffer.add([k, k], 0, 0.0, [k + 1, k + 1], False)
+    view = buffer.view(NStep(2))
+    out = view.sample(3)
+    out["next_obs"] = out["obs"]
+    with pytest.raises(SchemaMismatch, match="share their memory"):
+        view.sample(3, out=out)
