@@ -76,7 +76,16 @@ TEST(SamplePrioritized, OneOfManyHasAllTheWeight) {
   EXPECT_EQ(b.ids(500), std::vector<std::int64_t>(500, 7'777));
 }
 TEST(SamplePrioritized, AlphaZeroIsUniform) {
-  expect_proportional(made(50, [](std::size_t i) { return i; }), 0, 0);
+  expect_proportional(made(50, [](std::size_t i) { return i + 1; }), 0, 0);
+}
+
+// 0^0 is 1, and would let rows come back as alpha gets to 0 that no alpha above it draws.
+TEST(SamplePrioritized, AlphaZeroDrawsNoRowOfPriorityZero) {
+  NumberedBuffer b(prioritized(50, 0, 0));
+  b.add(made(50, [](std::size_t i) { return i % 2; }));
+  std::vector<double> weights(50);
+  for (std::size_t i = 0; i < 50; ++i) weights[i] = static_cast<double>(i % 2);
+  EXPECT_TRUE(agrees(b.counts(rounds(50'000), 1), weights));
 }
 
 TEST(SamplePrioritized, FollowsUpdatesAndTheWrap) {
