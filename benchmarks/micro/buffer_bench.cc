@@ -15,8 +15,8 @@
 namespace replay_buffer::bench {
 namespace {
 
-constexpr SamplingStrategy kUniform = SamplingStrategy::kUniform;
-constexpr SamplingStrategy kPrioritized = SamplingStrategy::kPrioritized;
+constexpr SamplingStrategy kUniform = SamplingStrategy::Uniform;
+constexpr SamplingStrategy kPrioritized = SamplingStrategy::Prioritized;
 using Typed = ReplayBuffer<Vector, std::int64_t>;
 using TypedPrioritized = PrioritizedReplayBuffer<Vector, std::int64_t>;
 

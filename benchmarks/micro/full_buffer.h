@@ -86,9 +86,9 @@ struct FullBuffer {
 
 // One million vectors, for the life of the program.
 inline FullBuffer& full_vectors(SamplingStrategy strategy) {
-  static FullBuffer uniform(SamplingStrategy::kUniform, vectors(), kRows);
-  if (strategy == SamplingStrategy::kUniform) return uniform;
-  static FullBuffer prioritized(SamplingStrategy::kPrioritized, vectors(), kRows);
+  static FullBuffer uniform(SamplingStrategy::Uniform, vectors(), kRows);
+  if (strategy == SamplingStrategy::Uniform) return uniform;
+  static FullBuffer prioritized(SamplingStrategy::Prioritized, vectors(), kRows);
   return prioritized;
 }
 

@@ -82,8 +82,8 @@ void threads(benchmark::State& state, SamplingStrategy strategy, std::size_t wri
 }
 
 [[maybe_unused]] const bool registered = [] {
-  for (const auto& [kind, strategy] : {std::pair("uniform", SamplingStrategy::kUniform),
-                                       std::pair("prioritized", SamplingStrategy::kPrioritized)}) {
+  for (const auto& [kind, strategy] : {std::pair("uniform", SamplingStrategy::Uniform),
+                                       std::pair("prioritized", SamplingStrategy::Prioritized)}) {
     for (const auto& [writers, learners] : std::vector<std::pair<std::size_t, std::size_t>>{
              {1, 0}, {2, 0}, {4, 0}, {0, 1}, {0, 2}, {0, 4}, {1, 1}, {2, 2}, {4, 4}}) {
       const std::string name = "threads: " + std::to_string(writers) + " writers, " +

@@ -166,8 +166,8 @@ class ReplayBuffer {
   explicit ReplayBuffer(Store store) : store_(std::move(store)), config_(store_.config()) {}
 
   bool weighted() const {
-    return config_.strategy == SamplingStrategy::kPrioritized ||
-           config_.strategy == SamplingStrategy::kRank;
+    return config_.strategy == SamplingStrategy::Prioritized ||
+           config_.strategy == SamplingStrategy::Rank;
   }
 
   void draw(std::span<Row> rows, std::span<std::int64_t> ids, float* weights, float beta) {
@@ -266,8 +266,7 @@ class PrioritizedReplayBuffer : public ReplayBuffer<Observation, Action> {
   explicit PrioritizedReplayBuffer(Store store) : Base(std::move(store)) {}
 
   static BufferConfig prioritized(BufferConfig config) {
-    if (config.strategy != SamplingStrategy::kRank)
-      config.strategy = SamplingStrategy::kPrioritized;
+    if (config.strategy != SamplingStrategy::Rank) config.strategy = SamplingStrategy::Prioritized;
     return config;
   }
 };

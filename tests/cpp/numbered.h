@@ -168,7 +168,7 @@ class NumberedRows {
 };
 
 inline BufferConfig config_of(std::uint64_t capacity,
-                              SamplingStrategy strategy = SamplingStrategy::kUniform,
+                              SamplingStrategy strategy = SamplingStrategy::Uniform,
                               std::uint64_t block_rows = 0) {
   BufferConfig config;
   config.capacity = capacity;

@@ -107,12 +107,12 @@ TEST(SharedBuffer, TheConfigComesFromTheSegment) {
   const Name name("config");
   BufferConfig config = config_of(50);
   config.alpha = 0.7F;
-  config.strategy = SamplingStrategy::kRank;
+  config.strategy = SamplingStrategy::Rank;
   const Prioritized buffer = Prioritized::create(name.location, config);
   const Prioritized other = Prioritized::open(name.location);
   EXPECT_EQ(other.capacity(), 50u);
   EXPECT_EQ(other.config().alpha, 0.7F);
-  EXPECT_EQ(other.config().strategy, SamplingStrategy::kRank);
+  EXPECT_EQ(other.config().strategy, SamplingStrategy::Rank);
 }
 
 TEST(SharedBuffer, OpenedForReadingItDoesNotWrite) {

@@ -198,8 +198,8 @@ TEST(TypedBuffer, StoresManyTypes) {
 
 TEST(TypedBuffer, HasEveryStrategy) {
   for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement, SamplingStrategy::kFifo, SamplingStrategy::kLifo}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized, SamplingStrategy::Rank,
+        SamplingStrategy::WithoutReplacement, SamplingStrategy::Fifo, SamplingStrategy::Lifo}) {
     Plain buffer({.capacity = 100, .strategy = strategy});
     for (int i = 0; i < 150; ++i) buffer.add(row(i));
     for (const Plain::Row& r : buffer.sample(50)) EXPECT_TRUE(whole(r));
@@ -264,7 +264,7 @@ TEST(TypedPrioritized, DrawsIntoWhatTheCallerHas) {
 }
 
 TEST(TypedPrioritized, PrioritiesOfRowsThatAreGoneAreNotANumber) {
-  Store store({.capacity = 4, .strategy = SamplingStrategy::kPrioritized},
+  Store store({.capacity = 4, .strategy = SamplingStrategy::Prioritized},
               {{"k", DType::kInt64, {}}});
   for (std::int64_t k = 0; k < 6; ++k) {
     const void* columns[] = {&k};
@@ -322,9 +322,9 @@ TEST(TypedPrioritized, RefusesAPriorityThatIsNoNumber) {
 }
 
 TEST(TypedPrioritized, IsProportionalUnlessRankIsAskedFor) {
-  EXPECT_EQ(Prioritized({.capacity = 10}).config().strategy, SamplingStrategy::kPrioritized);
-  EXPECT_EQ(Prioritized({.capacity = 10, .strategy = SamplingStrategy::kRank}).config().strategy,
-            SamplingStrategy::kRank);
+  EXPECT_EQ(Prioritized({.capacity = 10}).config().strategy, SamplingStrategy::Prioritized);
+  EXPECT_EQ(Prioritized({.capacity = 10, .strategy = SamplingStrategy::Rank}).config().strategy,
+            SamplingStrategy::Rank);
 }
 
 TEST(TypedPrioritized, WritersAndLearnersAtOnce) {

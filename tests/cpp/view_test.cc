@@ -68,7 +68,7 @@ class Rings : public ::testing::TestWithParam<Ring> {};
 TEST_P(Rings, EveryStartIsOneTransitionOfItsOwnEpisode) {
   const auto [capacity, block_rows, streams, autoreset] = GetParam();
   for (const SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized}) {
     Buffer buffer(Segment::create({}, step_config(capacity, block_rows, strategy), step_schema()));
     Steps steps(buffer, 1, streams, autoreset, varied);
     const View view(buffer.ring(), n_step(3));

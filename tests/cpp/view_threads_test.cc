@@ -47,7 +47,7 @@ TEST(ViewThreads, SequencesOfARingThatIsOverwritten) {
   constexpr std::size_t kBatch = 16;
   constexpr std::size_t kTime = 9;
   Buffer buffer(
-      Segment::create({}, step_config(300, 16, SamplingStrategy::kPrioritized), step_schema()));
+      Segment::create({}, step_config(300, 16, SamplingStrategy::Prioritized), step_schema()));
   ViewSpec spec;
   spec.sequence = true;
   spec.length = 6;

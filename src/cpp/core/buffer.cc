@@ -499,12 +499,12 @@ void Buffer::weigh_with_newest(Draw& draw, const std::int64_t* ids, float beta,
 double Buffer::mass_of_weight_one(const Mass& mass, double least) const {
   double unit = least;
   switch (static_cast<WeightScale>(ring_.settings().weights)) {
-    case WeightScale::kBatchMax:
+    case WeightScale::BatchMax:
       break;
-    case WeightScale::kGlobalMax:
+    case WeightScale::GlobalMax:
       unit = mass.lowest;
       break;
-    case WeightScale::kNone:
+    case WeightScale::None:
       unit = mass.total / static_cast<double>(std::max<std::size_t>(1, size()));
       break;
   }

@@ -71,7 +71,7 @@ void check_same(const Settings& there, const BufferConfig& config, const Schema&
 
 // Rows that are given and taken one by one, as the addresses of their values.
 void check_rows(Storage storage, const Schema& schema) {
-  if (storage == Storage::kSteps) {
+  if (storage == Storage::Steps) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a buffer of steps is written and drawn from Python; C++ has transitions only");
   }

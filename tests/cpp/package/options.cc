@@ -190,7 +190,7 @@ int main(int argc, char** argv) try {
   } else if (verb == "open") {
     const rb::SamplingStrategy strategy = Circular::open(argv[2], true).config().strategy;
     const bool weighted =
-        strategy == rb::SamplingStrategy::kPrioritized || strategy == rb::SamplingStrategy::kRank;
+        strategy == rb::SamplingStrategy::Prioritized || strategy == rb::SamplingStrategy::Rank;
     weighted ? serve(Prioritized::open(argv[2])) : serve(Circular::open(argv[2]));
   } else {
     return 2;
