@@ -1,6 +1,7 @@
 // What a buffer keeps and how it draws: the options fixed when a buffer is created.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace replay_buffer {
@@ -28,12 +29,17 @@ enum class WeightScale : std::uint32_t {
   None = 2,       // as the formula gives them
 };
 
+// The first five, in this order, are what most programs set.
 struct BufferConfig {
-  std::uint64_t capacity = 0;
+  std::size_t capacity = 0;  // rows kept; older ones are overwritten
   SamplingStrategy strategy = SamplingStrategy::Uniform;
+  float alpha = 0.6F;  // priority exponent
+  float beta = 0.4F;   // importance-weight exponent
+  // Columns whose values take more than 1 KiB, or have any length, get LZ4, unless they have a
+  // codec of their own. Throws kInvalidArgument where the library was built without blosc2.
+  bool enable_compression = false;
+
   Storage storage = Storage::Transitions;
-  float alpha = 0.6F;     // priority exponent
-  float beta = 0.4F;      // importance-weight exponent
   float epsilon = 1e-6F;  // added to every priority before the exponent
   WeightScale weights = WeightScale::BatchMax;
   bool cer = false;                     // the newest row is in every batch
@@ -49,11 +55,13 @@ struct BufferConfig {
   double samples_per_insert = 0;  // 0: no limit
   double tolerance = 0;
 
-  bool durable = false;             // files: a checksum for each row, checked after a power cut
-  bool enable_compression = false;  // uint8 columns of more than 1 KiB get LZ4
-  std::uint64_t arena_bytes = 0;    // of a block, for values that vary in size; 0 chooses
-  float beta_end = 0.4F;            // what beta becomes ...
-  std::uint64_t beta_steps = 0;     // ... in so many draws; 0: it stays
+  bool durable = false;  // files: a checksum for each row, checked after a power cut
+  // Mean number of items in values of any length, by which memory is planned. 0: 64; and in private
+  // memory, which is only reserved, as many as have 64 KiB.
+  std::uint32_t expected = 0;
+  std::uint64_t arena_bytes = 0;  // of a block, for values that vary in size; 0 chooses
+  float beta_end = 0.4F;          // what beta becomes ...
+  std::uint64_t beta_steps = 0;   // ... in so many draws; 0: it stays
 };
 
 }  // namespace replay_buffer

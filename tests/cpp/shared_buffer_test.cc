@@ -98,7 +98,7 @@ TEST(SharedBuffer, AKilledWriterIsInNobodysWay) {
   EXPECT_EQ(buffer.size(), 5u);
   for (int i = 5; i < 200; ++i) buffer.add(row_of(i));
   EXPECT_EQ(buffer.size(), 64u);
-  const auto batch = buffer.sample(32);
+  const auto batch = buffer.sample_batch(32);
   const std::vector<float> ones(32, 1.0F);
   EXPECT_EQ(buffer.update_priorities(batch.indices, ones), 32u);
 }

@@ -361,8 +361,9 @@ TEST(VariedSteps, AViewGivesValuesOfAnyLength) {
   }
   const View view(buffer.ring(), {});
   const std::int64_t wanted[] = {1, 3};
-  Pieces next(2, 8);
-  const Output outputs[] = {{Role::kNext, 0, false, reinterpret_cast<std::byte*>(&next)}};
+  OwnPieces next(2, 8);
+  const Output outputs[] = {
+      {Role::kNext, 0, false, reinterpret_cast<std::byte*>(static_cast<Pieces*>(&next))}};
   std::int64_t ids[2];
   std::uint8_t not_made[2];
   ViewBatch batch;

@@ -235,6 +235,7 @@ Settings make_settings(const BufferConfig& config, const Schema& schema) {
   s.arena_bytes = arena();
   if (s.arena_bytes != 0 && config.arena_bytes != 0) s.arena_bytes = config.arena_bytes;
   s.arena_bytes = std::min(s.arena_bytes, kMostArenaBytes);
+  s.enable_compression = config.enable_compression ? 1 : 0;
   if (!(config.alpha >= 0 && std::isfinite(config.alpha))) {
     invalid("alpha must be a finite number >= 0");
   }
@@ -262,12 +263,14 @@ BufferConfig config_of(const Settings& s, float alpha) {
   config.beta_end = s.beta_end;
   config.beta_steps = s.beta_steps;
   config.arena_bytes = s.arena_bytes;
+  config.enable_compression = s.enable_compression != 0;
   return config;
 }
 
 Schema with_codecs(const BufferConfig& config, Schema schema) {
+  constexpr std::size_t kLarge = 1024;
   for (Column& c : schema) {
-    const bool wanted = c.dtype == DType::kUInt8 && c.codec == Codec::kNone && c.bytes() > 1024;
+    const bool wanted = c.codec == Codec::kNone && (c.variable() || c.bytes() > kLarge);
     if (config.enable_compression && wanted) c.codec = Codec::kLz4;
   }
   return schema;

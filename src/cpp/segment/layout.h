@@ -213,7 +213,8 @@ struct Settings {
   float beta_end;
   std::uint32_t storage;
   std::uint64_t arena_bytes;  // of each block; 0: there are no arenas
-  std::uint32_t reserved[6];
+  std::uint32_t enable_compression;
+  std::uint32_t reserved[5];
 };
 
 struct alignas(kLine) Counters {

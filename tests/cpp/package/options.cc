@@ -73,7 +73,7 @@ static void draw(Buffer& buffer, std::size_t n, std::size_t batches) {
   std::ostringstream out;
   for (std::size_t i = 0; i < batches; ++i) {
     std::vector<typename Buffer::Row> rows(n);
-    std::vector<std::int64_t> ids(n);
+    std::vector<std::size_t> ids(n);
     std::vector<float> weights;
     if constexpr (std::is_same_v<Buffer, Prioritized>) {
       weights.resize(n);
@@ -107,7 +107,7 @@ static void obey(Buffer& buffer, std::istringstream& line) {
   } else if (command == "fill") {
     std::int64_t n = 0;
     line >> n;
-    std::vector<std::int64_t> ids;
+    std::vector<std::size_t> ids;
     for (std::int64_t i = 0; i < n; ++i) ids.push_back(buffer.add(row_of<Row>(i, i % 4)));
     std::cout << list(ids) << std::endl;
   } else if (command == "add") {
@@ -119,7 +119,7 @@ static void obey(Buffer& buffer, std::istringstream& line) {
     line >> priority;
     std::size_t updated = 0;
     if constexpr (std::is_same_v<Buffer, Prioritized>) {
-      const std::vector<std::int64_t> ids = buffer.latest(4);
+      const std::vector<std::size_t> ids = buffer.latest(4);
       updated = buffer.update_priorities(ids, std::vector<float>(ids.size(), priority));
     }
     std::cout << updated << std::endl;
