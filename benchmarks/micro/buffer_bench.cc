@@ -109,32 +109,38 @@ void core_sample_frames(benchmark::State& state, std::size_t n) {
 
 void register_typed() {
   using benchmark::RegisterBenchmark;
-  RegisterBenchmark("typed: add, uniform", typed_add, kUniform, 100);
-  RegisterBenchmark("typed: add, prioritized", typed_add, kPrioritized, 0);
-  RegisterBenchmark("typed: sample 32, uniform", typed_sample, 32, 1000);
-  RegisterBenchmark("typed: sample 256, uniform", typed_sample, 256, 0);
-  RegisterBenchmark("typed: sample 32 into spans, uniform", typed_sample_into, 32, 1000);
-  RegisterBenchmark("typed: sample 256 into spans, uniform", typed_sample_into, 256, 0);
-  RegisterBenchmark("typed: sample 32, prioritized", typed_sample_batch, 32, 2000);
-  RegisterBenchmark("typed: sample 256, prioritized", typed_sample_batch, 256, 0);
-  RegisterBenchmark("typed: sample 32 into spans, prioritized", typed_sample_weighted_into, 32);
-  RegisterBenchmark("typed: update_priorities 32", typed_update, 32);
+  const std::string uniform = "ReplayBuffer/Uniform/";
+  const std::string prioritized = "ReplayBuffer/Prioritized/";
+  const auto add = [](const std::string& name, auto... what) {
+    RegisterBenchmark(name.c_str(), what...);
+  };
+  add(uniform + "Add", typed_add, kUniform, 100);
+  add(prioritized + "Add", typed_add, kPrioritized, 0);
+  add(uniform + "Sample/32", typed_sample, 32, 1000);
+  add(uniform + "Sample/256", typed_sample, 256, 0);
+  add(uniform + "SampleInto/32", typed_sample_into, 32, 1000);
+  add(uniform + "SampleInto/256", typed_sample_into, 256, 0);
+  add(prioritized + "SampleBatch/32", typed_sample_batch, 32, 2000);
+  add(prioritized + "SampleBatch/256", typed_sample_batch, 256, 0);
+  add(prioritized + "SampleInto/32", typed_sample_weighted_into, 32);
+  add(prioritized + "UpdatePriorities/32", typed_update, 32);
 }
 
 void register_core() {
   using benchmark::RegisterBenchmark;
   for (const auto& [kind, strategy] :
-       {std::pair("uniform", kUniform), std::pair("prioritized", kPrioritized)}) {
+       {std::pair("Uniform", kUniform), std::pair("Prioritized", kPrioritized)}) {
     for (const std::size_t n : {1, 64}) {
-      const std::string name = "core: add " + std::to_string(n) + ", " + kind;
+      const std::string name = std::string("Core/") + kind + "/Add/" + std::to_string(n);
       RegisterBenchmark(name.c_str(), core_add, strategy, n);
     }
     for (const std::size_t n : {32, 256}) {
-      const std::string name = "core: sample " + std::to_string(n) + ", " + kind;
+      const std::string name = std::string("Core/") + kind + "/Sample/" + std::to_string(n);
       RegisterBenchmark(name.c_str(), core_sample, strategy, n);
     }
   }
-  RegisterBenchmark("core: sample 32 of 84x84x4 frames", core_sample_frames, 32)->UseRealTime();
+  if (!all_benchmarks()) return;
+  RegisterBenchmark("Core/Uniform/Sample/32_frames", core_sample_frames, 32)->UseRealTime();
 }
 
 [[maybe_unused]] const bool registered = (register_typed(), register_core(), true);

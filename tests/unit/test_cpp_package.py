@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,21 @@ pytestmark = pytest.mark.timeout(600)  # compiles the library
 
 def test_a_program_finds_builds_and_runs(cpp_program: Callable[[str], Path]) -> None:
     assert run(cpp_program("consumer")) == "ok\n"
+
+
+def snippet(language: str) -> str:
+    """The last one of the README in a language."""
+    text = (ROOT / "README.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[-1]
+
+
+def test_the_example_of_the_readme_builds_and_runs(cpp_prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(snippet("cmake"))
+    (tmp_path / "main.cc").write_text(snippet("cpp"))
+    build = tmp_path / "build"
+    run("cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={cpp_prefix}")
+    run("cmake", "--build", build)
+    assert run(build / "example") == "32 updated\n"
 
 
 def test_only_public_headers_are_installed(cpp_prefix: Path) -> None:
