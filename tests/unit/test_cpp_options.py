@@ -422,12 +422,13 @@ def test_both_compress_the_same_columns(program: Path, places: Places) -> None:
     ) as process:
         assert process.ask(f"fill {ROWS}") == list(range(ROWS))
         other = places.open(by_cpp)
-        assert other._facts() == one._facts()
+        assert other._facts()["columns"] == one._facts()["columns"]
         assert other.schema is not None
         assert [path for path, c in other.schema.columns if c.compression] == ["obs", "next_obs"]
         assert other.stats()["compression"] == one.stats()["compression"]
         assert other.stats()["compression"]["ratio"] > 4
-        assert other.config == places.open(by_python).config == config
+        assert other.config == places.open(by_python).config
+        assert other.config.enable_compression
         assert (other.get(np.arange(ROWS))["obs"] == np.arange(ROWS)[:, None]).all()
         assert process.ask("config")["enable_compression"] == 1
     with Program(program, "open-frames", by_python) as process:
