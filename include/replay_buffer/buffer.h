@@ -23,16 +23,17 @@
 
 #include "replay_buffer/config.h"
 #include "replay_buffer/error.h"
+#include "replay_buffer/row_buffer.h"
 #include "replay_buffer/schema.h"
-#include "replay_buffer/stats.h"
 #include "replay_buffer/store.h"
 #include "replay_buffer/transition.h"
+#include "replay_buffer/view.h"
 
 namespace replay_buffer {
 
 // A ring of transitions, drawn as the config says.
 template <typename Observation, typename Action>
-class ReplayBuffer {
+class ReplayBuffer : public RowBuffer {
  public:
   using Row = Transition<Observation, Action>;
 
@@ -43,7 +44,7 @@ class ReplayBuffer {
   };
 
   // In the memory of this process; shared.h has those that processes share.
-  ReplayBuffer(const BufferConfig& config) : ReplayBuffer(Store(config, schema())) {}
+  ReplayBuffer(const BufferConfig& config) : ReplayBuffer(Store(transitions(config), schema())) {}
 
   // Adds a transition, over the oldest one when the buffer is full. Returns its row id: ids are
   // given once and never again. Waits where the rate limiter says so, as sample() does.
@@ -88,19 +89,6 @@ class ReplayBuffer {
     draw(rows, ids, weights.data(), beta);
   }
 
-  // Sets raw priorities. All or nothing: throws kInvalidArgument, before any write, when the
-  // strategy is neither Prioritized nor Rank, a value is NaN, infinite or negative, an id was never
-  // given to a row, or the lengths differ. Rows that are gone are skipped. Returns how many were
-  // updated.
-  std::size_t update_priorities(const std::vector<std::size_t>& indices,
-                                const std::vector<float>& priorities) {
-    return store_.update_priorities(indices, priorities);
-  }
-  std::size_t update_priorities(std::span<const std::size_t> indices,
-                                std::span<const float> priorities) {
-    return store_.update_priorities(indices, priorities);
-  }
-
   // Rows by id. Throws kRowGone when one of them is gone.
   std::vector<Row> get(std::span<const std::size_t> ids) const {
     std::vector<Row> rows(ids.size());
@@ -142,42 +130,37 @@ class ReplayBuffer {
     });
   }
 
-  // Ids of the newest n rows, oldest first.
-  std::vector<std::size_t> latest(std::size_t n) const {
-    std::vector<std::size_t> ids(std::min(n, capacity()));
-    ids.resize(store_.latest(ids.size(), ids.data()));
-    return ids;
+  // Batches of transitions of several steps; see view.h. The buffer must outlive it; it may be
+  // moved. Throws kInvalidArgument.
+  NStepView<Observation, Action> view(const NStep& n_step) const {
+    ViewSpec spec = detail::spec_of(n_step);
+    spec.reward = kReward;
+    spec.terminated = kDone;
+    if (n_step.n > 1 && !n_step.one_stream) spec.follows = {{kObservation, kNextObservation}};
+    return {store_, spec, {Role::kLast, kNextObservation}};
   }
 
-  std::size_t size() const { return store_.size(); }
-  std::size_t capacity() const { return store_.capacity(); }
-  // Whether rows that are added now take the room of others.
-  bool is_full() const { return store_.is_full(); }
-  void clear() { store_.clear(); }
-  BufferConfig config() const { return store_.config(); }
-  Stats stats() const { return store_.stats(); }
-
-  // Saves everything in the directory `path`, while others write: see Store::checkpoint.
-  CheckpointResult checkpoint(const std::string& path) const { return store_.checkpoint(path); }
   // A new buffer, in the memory of this process, from a checkpoint: rows, ids, priorities, counters
   // and the generator go on where they were. Throws kNotFound, kCorrupt, kIncompatible, and
   // kSchemaMismatch when the rows are of other types.
   static ReplayBuffer restore(const std::string& path) {
-    return ReplayBuffer(Store::restore(path, "heap:", schema(), false));
+    return ReplayBuffer(Store::restore(path, "heap:", schema(), Storage::Transitions, false));
   }
 
  protected:
   static constexpr bool kVaries = detail::kVaries<Observation> || detail::kVaries<Action>;
 
   explicit ReplayBuffer(Store store)
-      : store_(std::move(store)), weighted_(weighted(store_.config())) {}
+      : RowBuffer(std::move(store)), weighted_(weighted(store_.config())) {}
 
-  // Whether rows have priorities.
-  static bool weighted(const BufferConfig& config) {
-    return config.strategy == SamplingStrategy::Prioritized ||
-           config.strategy == SamplingStrategy::Rank;
+  static const BufferConfig& transitions(const BufferConfig& config) {
+    if (config.storage == Storage::Transitions) return config;
+    throw Error(ErrorCode::kInvalidArgument,
+                "a ReplayBuffer holds transitions; a StepBuffer (steps.h) holds steps");
   }
 
+  // The columns, in their order.
+  enum { kObservation, kAction, kReward, kNextObservation, kDone };
   static Schema schema() {
     return {detail::column_of<Observation>("obs"), detail::column_of<Action>("action"),
             detail::column_of<float>("reward"), detail::column_of<Observation>("next_obs"),
@@ -233,7 +216,6 @@ class ReplayBuffer {
     return rows;
   }
 
-  Store store_;
   bool weighted_;
 };
 

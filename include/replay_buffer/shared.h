@@ -27,23 +27,27 @@ class SharedCircularBuffer : public ReplayBuffer<Observation, Action> {
   // with `overwrite` that one is replaced, and lives on where it is open.
   static SharedCircularBuffer create(const std::string& location, const BufferConfig& config,
                                      bool overwrite = false) {
-    return SharedCircularBuffer(Store::create(location, config, Base::schema(), overwrite));
+    return SharedCircularBuffer(
+        Store::create(location, Base::transitions(config), Base::schema(), overwrite));
   }
   // Opens the one that is there, or creates it: of processes that call this at once one creates.
   // Throws also kInvalidArgument when the one there was made with another config.
   static SharedCircularBuffer open_or_create(const std::string& location,
                                              const BufferConfig& config) {
-    return SharedCircularBuffer(Store::open_or_create(location, config, Base::schema()));
+    return SharedCircularBuffer(
+        Store::open_or_create(location, Base::transitions(config), Base::schema()));
   }
   // Throws kNotFound, kSchemaMismatch when it holds something else. One opened for reading cannot
   // add, and needs no permission to write.
   static SharedCircularBuffer open(const std::string& location, bool readonly = false) {
-    return SharedCircularBuffer(Store::open(location, Base::schema(), readonly));
+    return SharedCircularBuffer(
+        Store::open(location, Base::schema(), Storage::Transitions, readonly));
   }
   // One from a checkpoint of any buffer; see ReplayBuffer::restore and create().
   static SharedCircularBuffer restore(const std::string& path, const std::string& location,
                                       bool overwrite = false) {
-    return SharedCircularBuffer(Store::restore(path, location, Base::schema(), overwrite));
+    return SharedCircularBuffer(
+        Store::restore(path, location, Base::schema(), Storage::Transitions, overwrite));
   }
   // Removes the name; the buffer lives on where it is open. Throws kNotFound.
   static void unlink(const std::string& location) { Store::unlink(location); }
@@ -71,7 +75,7 @@ class SharedPrioritizedReplayBuffer : public SharedCircularBuffer<Observation, A
   }
   // Throws also kInvalidArgument when the buffer there is not drawn by priority.
   static SharedPrioritizedReplayBuffer open(const std::string& location, bool readonly = false) {
-    Store store = Store::open(location, Base::schema(), readonly);
+    Store store = Store::open(location, Base::schema(), Storage::Transitions, readonly);
     check(store.config(), location);
     return SharedPrioritizedReplayBuffer(std::move(store));
   }
@@ -79,7 +83,8 @@ class SharedPrioritizedReplayBuffer : public SharedCircularBuffer<Observation, A
   static SharedPrioritizedReplayBuffer restore(const std::string& path, const std::string& location,
                                                bool overwrite = false) {
     check(Store::saved_config(path), path);
-    return SharedPrioritizedReplayBuffer(Store::restore(path, location, Base::schema(), overwrite));
+    return SharedPrioritizedReplayBuffer(
+        Store::restore(path, location, Base::schema(), Storage::Transitions, overwrite));
   }
 
  private:
@@ -90,6 +95,7 @@ class SharedPrioritizedReplayBuffer : public SharedCircularBuffer<Observation, A
     throw Error(ErrorCode::kInvalidArgument, where + " keeps no priorities");
   }
   static BufferConfig prioritized(BufferConfig config) {
+    Base::transitions(config);
     if (!Base::weighted(config)) config.strategy = SamplingStrategy::Prioritized;
     return config;
   }

@@ -15,6 +15,8 @@
 namespace replay_buffer {
 
 class Buffer;
+class StoreView;
+class StoreWriter;
 
 // Row ids are below 2^56, given once and never again.
 //
@@ -38,11 +40,12 @@ class Store {
   static Store open_or_create(const std::string& location, const BufferConfig& config,
                               const Schema& schema);
   // One that exists, with the config it was made with. Throws kNotFound, kCorrupt, kIncompatible,
-  // kPermissionDenied, and kSchemaMismatch unless its columns are those of `schema`.
-  static Store open(const std::string& location, const Schema& schema, bool readonly);
+  // kPermissionDenied, and kSchemaMismatch unless its rows are such and have the columns `schema`.
+  static Store open(const std::string& location, const Schema& schema, Storage storage,
+                    bool readonly);
   // A new one at a location, from what checkpoint() saved. Throws what create() and open() throw.
   static Store restore(const std::string& path, const std::string& location, const Schema& schema,
-                       bool overwrite);
+                       Storage storage, bool overwrite);
   // The config of the buffer that a checkpoint holds. Throws kNotFound, kCorrupt, kIncompatible.
   static BufferConfig saved_config(const std::string& path);
   // Removes the name; the buffer lives on where it is open. Throws kNotFound.
@@ -55,6 +58,8 @@ class Store {
   Store(Store&& other) noexcept;
   Store& operator=(Store&& other) noexcept;
 
+  // Transitions, not steps; see StoreWriter and StoreView for those.
+  //
   // Adds one row; columns[c] points at the bytes of column c. `priority`, when not null, must be
   // finite and >= 0. Returns the row id. Waits where the rate limiter says so, as sample() does.
   // Throws kSchemaMismatch for a value that is not below its column's limit, or is too long.
@@ -102,10 +107,16 @@ class Store {
   Stats stats() const;
 
  private:
+  friend class StoreView;
+  friend class StoreWriter;
+
   explicit Store(std::unique_ptr<Buffer> buffer);
-  void check_limits(const void* const* columns) const;
+  void check_transitions() const;
+  void check_row(const void* const* columns) const;
 
   std::unique_ptr<Buffer> buffer_;
+  bool steps_;
+  bool checked_;                      // rows need a look before they are added
   std::vector<std::size_t> limited_;  // columns
 };
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -114,6 +115,49 @@ class Given<std::vector<T, Allocator>> {
 
  private:
   std::int64_t offsets_[2];
+  Ragged ragged_;
+};
+
+// The values of many rows as a store takes them: one after the other. value(i) is that of row i.
+template <typename T>
+class GivenMany {
+ public:
+  template <typename Value>
+  GivenMany(std::size_t n, const Value& value) {
+    if (n == 1) {
+      at_ = &value(0);
+      return;
+    }
+    copies_ = std::make_unique_for_overwrite<T[]>(n);
+    for (std::size_t i = 0; i < n; ++i) copies_[i] = value(i);
+    at_ = copies_.get();
+  }
+  const std::byte* at() const { return reinterpret_cast<const std::byte*>(at_); }
+
+ private:
+  const T* at_;
+  std::unique_ptr<T[]> copies_;
+};
+
+template <typename T, typename Allocator>
+class GivenMany<std::vector<T, Allocator>> {
+ public:
+  template <typename Value>
+  GivenMany(std::size_t n, const Value& value) : offsets_(1) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::vector<T, Allocator>& items = value(i);
+      items_.insert(items_.end(), items.begin(), items.end());
+      offsets_.push_back(static_cast<std::int64_t>(items_.size()));
+    }
+    ragged_ = {items_.data(), offsets_.data()};
+  }
+  GivenMany(const GivenMany&) = delete;
+  GivenMany& operator=(const GivenMany&) = delete;
+  const std::byte* at() const { return reinterpret_cast<const std::byte*>(&ragged_); }
+
+ private:
+  std::vector<T> items_;
+  std::vector<std::int64_t> offsets_;
   Ragged ragged_;
 };
 

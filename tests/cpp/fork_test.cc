@@ -141,8 +141,8 @@ std::size_t lengths(std::size_t, std::size_t episode) { return 1 + episode % 5; 
 TEST(ForkedWriters, BesideThreadsThatWriteSteps) {
   Buffer buffer(Segment::create({}, testing::step_config(300, 16, SamplingStrategy::Prioritized),
                                 testing::step_schema()));
-  testing::Steps one(buffer, 1, 1, Autoreset::kSameStep, lengths);
-  testing::Steps three(buffer, 2, 3, Autoreset::kSameStep, lengths);
+  testing::Steps one(buffer, 1, 1, Autoreset::SameStep, lengths);
+  testing::Steps three(buffer, 2, 3, Autoreset::SameStep, lengths);
   const auto writing = [](testing::Steps& steps) {
     return [&steps](const std::atomic<bool>& stop) {
       while (!stop) steps.append();

@@ -84,7 +84,7 @@ std::vector<Specimen> all_specimens() {
       all.push_back(testing::specimen_by(
           name, step_config(18, 8, strategy), step_schema(), [&](Buffer& buffer) {
             auto steps =
-                std::make_unique<testing::Steps>(buffer, 0, streams, Autoreset::kSameStep, lengths);
+                std::make_unique<testing::Steps>(buffer, 0, streams, Autoreset::SameStep, lengths);
             for (std::size_t i = 0; i < 30 / streams; ++i) steps->append();
             return steps;
           }));
@@ -298,7 +298,7 @@ void use_rows(Buffer& buffer, Codes& codes) {
 void write(Buffer& buffer, Codes& codes) {
   if (buffer.layout().has_steps()) {
     attempt(codes, [&] {
-      testing::Steps steps(buffer, 1, 2, Autoreset::kSameStep, lengths);
+      testing::Steps steps(buffer, 1, 2, Autoreset::SameStep, lengths);
       for (int i = 0; i < 12; ++i) steps.append();
     });
     return;

@@ -44,7 +44,7 @@ class Steps {
       : writer(buffer, streams, autoreset, {true, false, false, false}, 1),
         who_(who),
         length_(length),
-        same_step_(autoreset == Autoreset::kSameStep),
+        same_step_(autoreset == Autoreset::SameStep),
         episode_(streams),
         step_(streams),
         ids(streams) {}

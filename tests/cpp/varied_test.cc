@@ -281,7 +281,7 @@ TEST(VariedSteps, FrameStacksAndSuccessorsAreThoseOfTheStreamThoughBlocksAreLeft
   constexpr std::size_t kStreams = 3;
   for (const std::uint64_t arena : {3072, 5000, 65536}) {
     Steps steps(testing::have_codecs() ? arena : 0);
-    StepWriter writer(*steps.buffer, kStreams, Autoreset::kSameStep, {true, false}, 1);
+    StepWriter writer(*steps.buffer, kStreams, Autoreset::SameStep, {true, false}, 1);
     std::vector<std::byte> obs(kStreams * 600);
     std::vector<std::byte> last(kStreams * 600);
     std::array<float, kStreams> reward{};
@@ -347,7 +347,7 @@ TEST(VariedSteps, AViewGivesValuesOfAnyLength) {
   config.storage = Storage::Steps;
   Buffer buffer(
       Segment::create({}, config, {{"obs", DType::kInt32, {0}}, {"reward", DType::kFloat32, {}}}));
-  StepWriter writer(buffer, 1, Autoreset::kSameStep, {true, false}, 1);
+  StepWriter writer(buffer, 1, Autoreset::SameStep, {true, false}, 1);
   const std::uint8_t no = 0;
   const float reward = 1;
   // Step i has i items, all of them i.

@@ -110,7 +110,7 @@ class Participant {
   void append(std::size_t n, bool with_priorities) {
     const std::vector<bool> observed(buffer.layout().schema.size(), true);
     if (!writer_) {
-      writer_ = std::make_unique<StepWriter>(buffer, 1, Autoreset::kSameStep, observed, -1);
+      writer_ = std::make_unique<StepWriter>(buffer, 1, Autoreset::SameStep, observed, -1);
     }
     NumberedRows step(buffer.layout().schema, 1);
     NumberedRows last(buffer.layout().schema, 1);

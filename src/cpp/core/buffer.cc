@@ -544,6 +544,14 @@ std::size_t Buffer::latest(std::size_t n, std::int64_t* ids) const {
   return newest.size();
 }
 
+float Buffer::beta() const {
+  const Settings& s = ring_.settings();
+  if (s.beta_steps == 0) return s.beta;
+  const double done =
+      std::min(1.0, static_cast<double>(drawn()) / static_cast<double>(s.beta_steps));
+  return static_cast<float>(s.beta + (static_cast<double>(s.beta_end) - s.beta) * done);
+}
+
 Stats Buffer::stats() const {
   const Layout& layout = ring_.layout();
   const Counters& c = ring_.counters();

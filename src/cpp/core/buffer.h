@@ -178,6 +178,9 @@ class Buffer {
 
   Stats stats() const;
 
+  // The importance-weight exponent of the next batch: the config's, or where its schedule is.
+  float beta() const;
+
   // Returns when what was written is on the disk. For files.
   void flush() const { ring_.segment->sync(); }
 

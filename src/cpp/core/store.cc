@@ -78,11 +78,11 @@ void check_same(const Settings& there, const BufferConfig& config, const Schema&
   if (config.arena_bytes != 0) check("arena_bytes", there.arena_bytes, wanted.arena_bytes);
 }
 
-void check_rows(Storage storage) {
-  if (storage == Storage::Steps) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a buffer of steps is written and drawn from Python; C++ has transitions only");
-  }
+void check_storage(std::uint32_t there, Storage wanted, const std::string& location) {
+  if (there == static_cast<std::uint32_t>(wanted)) return;
+  throw Error(ErrorCode::kSchemaMismatch,
+              location + (wanted == Storage::Steps ? " holds transitions, not steps"
+                                                   : " holds steps, not transitions"));
 }
 
 // With the mean length of values that may have any. Private memory is only reserved, so there it is
@@ -152,11 +152,13 @@ const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot
 
 Store::Store(const BufferConfig& config, const Schema& schema)
     : Store(create("heap:", config, schema, false)) {}
-Store::Store(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {
+Store::Store(std::unique_ptr<Buffer> buffer)
+    : buffer_(std::move(buffer)), steps_(buffer_->layout().has_steps()) {
   const Schema& schema = buffer_->layout().schema;
   for (std::size_t c = 0; c < schema.size(); ++c) {
     if (schema[c].limit != 0) limited_.push_back(c);
   }
+  checked_ = steps_ || !limited_.empty();
 }
 Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
@@ -165,7 +167,6 @@ Store& Store::operator=(Store&& other) noexcept = default;
 Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema,
                     bool overwrite) {
   os::watch_forks();
-  check_rows(config.storage);
   const Location where = Location::parse(location);
   const Schema columns = with_codecs(config, planned(config, where, schema));
   check_codecs(columns);
@@ -177,7 +178,7 @@ Store Store::open_or_create(const std::string& location, const BufferConfig& con
                             const Schema& schema) {
   for (;;) {
     try {
-      Store store = open(location, schema, false);
+      Store store = open(location, schema, config.storage, false);
       check_same(store.buffer_->layout().settings, config, schema, location);
       return store;
     } catch (const Error& error) {
@@ -191,22 +192,23 @@ Store Store::open_or_create(const std::string& location, const BufferConfig& con
   }
 }
 
-Store Store::open(const std::string& location, const Schema& schema, bool readonly) {
+Store Store::open(const std::string& location, const Schema& schema, Storage storage,
+                  bool readonly) {
   os::watch_forks();
   std::unique_ptr<Segment> segment = Segment::open(
       Location::parse(location), readonly ? os::Access::kRead : os::Access::kReadWrite);
   const Layout& layout = segment->layout();
   check_same(layout.schema, schema, location);
-  check_rows(static_cast<Storage>(layout.settings.storage));
+  check_storage(layout.settings.storage, storage, location);
   return Store(std::make_unique<Buffer>(std::move(segment)));
 }
 
 Store Store::restore(const std::string& path, const std::string& location, const Schema& schema,
-                     bool overwrite) {
+                     Storage storage, bool overwrite) {
   os::watch_forks();
   const CheckpointKind kind = checkpoint_kind(path);
   check_same(kind.schema, schema, path);
-  check_rows(kind.config.storage);
+  check_storage(static_cast<std::uint32_t>(kind.config.storage), storage, path);
   std::vector<Room> room;
   auto buffer = std::make_unique<Buffer>(
       restore_checkpoint(path, Location::parse(location), false, &room,
@@ -223,15 +225,17 @@ BufferConfig Store::config() const {
   return config_of(buffer_->layout().settings, buffer_->ring().alpha());
 }
 
-float Store::beta() const {
-  const Settings& s = buffer_->layout().settings;
-  if (s.beta_steps == 0) return s.beta;
-  const double drawn = static_cast<double>(buffer_->drawn());
-  const double done = std::min(1.0, drawn / static_cast<double>(s.beta_steps));
-  return static_cast<float>(s.beta + (static_cast<double>(s.beta_end) - s.beta) * done);
+float Store::beta() const { return buffer_->beta(); }
+
+// Rows without links would be no steps.
+void Store::check_transitions() const {
+  if (!steps_) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "this buffer holds steps: a writer adds them, and views are drawn");
 }
 
-void Store::check_limits(const void* const* columns) const {
+void Store::check_row(const void* const* columns) const {
+  check_transitions();
   for (const std::size_t c : limited_) {
     const Column& column = buffer_->layout().schema[c];
     const Number value = number_at(columns[c], column.dtype);
@@ -247,7 +251,8 @@ std::size_t Store::add(const void* const* columns, const float* priority) {
     throw Error(ErrorCode::kInvalidArgument, "a priority must be finite and >= 0, not " +
                                                  std::to_string(*priority) + "; nothing was added");
   }
-  if (!limited_.empty()) check_limits(columns);
+  if (checked_) [[unlikely]]
+    check_row(columns);
   std::int64_t id = 0;
   Share share;
   if (buffer_->limiter().active()) share = buffer_->take_share(Want::kAdd, 1);
@@ -258,6 +263,7 @@ std::size_t Store::add(const void* const* columns, const float* priority) {
 
 void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::size_t* ids,
                    float* weights, float beta) {
+  check_transitions();
   if (n == 0) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row");
   if (!(std::isfinite(beta) && beta >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0");
