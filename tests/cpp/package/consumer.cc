@@ -1,6 +1,7 @@
 // Uses the public C++ API as an installed package gives it: headers, libraries, nothing else.
 #include <replay_buffer/buffer.h>
 #include <replay_buffer/shared.h>
+#include <replay_buffer/steps.h>
 #include <replay_buffer/sum_tree.h>
 #include <unistd.h>
 
@@ -57,6 +58,22 @@ static void any_length() {
   check(row.observation == Tokens{1, 2, 3} && row.next_observation.empty(), "any length");
 }
 
+static void steps() {
+  replay_buffer::StepBuffer<Observation, std::int64_t> buffer({.capacity = 50});
+  auto writer = buffer.writer();
+  const Observation last{9};
+  for (std::int64_t i = 0; i < 10; ++i) {
+    const bool end = i == 9;
+    writer.append(
+        {.action = i, .reward = 1, .terminated = end, .final_observation = end ? &last : nullptr});
+  }
+  const auto batch = buffer.view(replay_buffer::NStep{.n = 10, .gamma = 1}).sample(8);
+  for (std::size_t i = 0; i < 8; ++i) {
+    check(batch.returns[i] == static_cast<float>(10 - batch.actions[i]), "a return");
+    check(batch.next_observations[i] == last && batch.discounts[i] == 0, "the end of an episode");
+  }
+}
+
 // Where the library was built with a codec it is in what was installed; else it says so.
 static void compressed() {
   using Frame = std::array<std::uint8_t, 4096>;
@@ -95,6 +112,7 @@ int main() {
   uniform();
   prioritized();
   any_length();
+  steps();
   compressed();
   shared<replay_buffer::SharedCircularBuffer<Observation, std::int64_t>>("package");
   shared<replay_buffer::SharedPrioritizedReplayBuffer<Observation, std::int64_t>>("package");
