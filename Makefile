@@ -8,10 +8,10 @@ demo:  ## a DQN learns CartPole from the buffer
 	scripts/build_python.sh
 	python examples/cartpole_dqn.py
 
-test:  ## everything: C++ tests, the same under ASan+UBSan and TSan, Python tests
+test:  ## everything: the README's C++ commands, the C++ tests under ASan+UBSan and TSan, Python tests
 	scripts/venv.sh build test
 	scripts/build_python.sh
-	scripts/test_cpp.sh build/cpp
+	scripts/test_clone.sh
 	scripts/test_cpp.sh build/asan address,undefined
 	scripts/test_cpp.sh build/tsan thread
 	scripts/test_crash.sh

@@ -13,7 +13,9 @@ endif()
 
 if(NOT TARGET GTest::gtest_main)
   set(REPLAY_HAVE_TESTS OFF CACHE INTERNAL "The target replay_tests exists")
-  message(STATUS "GoogleTest was not found: the C++ tests are not built")
+  message(STATUS "The C++ tests are not built: GoogleTest was not found "
+                 "(`apt-get install libgtest-dev` or `brew install googletest` brings it, "
+                 "-DREPLAY_FETCH_GTEST=ON downloads it)")
   return()
 endif()
 set(REPLAY_HAVE_TESTS ON CACHE INTERNAL "The target replay_tests exists")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compiles the core for macOS on arm64, with the compiler of the ziglang package. Nothing is run:
-# what this shows is that the halves in os/ for that system, and all above them, are C++ for it.
+# Compiles the core and the public headers for macOS on arm64, with the compiler of the ziglang
+# package. Nothing is run: what this shows is that the halves in os/ for that system, and all above
+# them, are C++ for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build/macos
@@ -22,6 +23,7 @@ export -f compile
 # A header may have changed: objects older than the newest one do not count.
 newest=$(find include src/cpp -name '*.h' -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2)
 find "$out" -name '*.o' ! -newer "$newest" -delete
-printf '%s\0' src/cpp/{os,segment,core}/*.cc |
+# The consumer has the public headers.
+printf '%s\0' src/cpp/{os,segment,core}/*.cc tests/cpp/package/consumer.cc |
   xargs -0 -n 1 -P "$(getconf _NPROCESSORS_ONLN)" bash -c 'compile "$0"'
 echo "macOS arm64: $(find "$out" -maxdepth 1 -name "*.o" | wc -l) files compiled"

@@ -13,7 +13,7 @@ then
 fi
 
 configure() {
-  cmake -S . -B "$dir" -G Ninja --log-level=WARNING -DREPLAY_BUILD_TESTS=ON \
+  cmake -S . -B "$dir" -G Ninja --log-level=WARNING -DREPLAY_BUILD_BENCHMARKS=OFF \
     -DREPLAY_FETCH_GTEST="$1" "${options[@]}"
 }
 have_tests() { grep -q '^REPLAY_HAVE_TESTS:INTERNAL=ON' "$dir/CMakeCache.txt"; }

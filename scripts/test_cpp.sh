@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 dir=$1 sanitize=${2:-}
 
 echo "C++ tests in $dir${sanitize:+ with -fsanitize=$sanitize}"
-scripts/configure_cpp.sh "$dir" -DREPLAY_SANITIZE="$sanitize" || exit $(($? == 77 ? 0 : 1))
+# The least version of C++ is tested here, the newest one by test_clone.sh.
+scripts/configure_cpp.sh "$dir" -DREPLAY_SANITIZE="$sanitize" -DCMAKE_CXX_STANDARD=20 || exit $(($? == 77 ? 0 : 1))
 cmake --build "$dir"
 
 # Old ThreadSanitizer runtimes do not start when the kernel randomises addresses over many bits.

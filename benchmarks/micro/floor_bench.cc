@@ -92,11 +92,11 @@ void copy(benchmark::State& state, const Shape& shape, std::size_t n) {
 }
 
 void register_kind(const std::string& kind, const Shape& shape, std::vector<std::size_t> batches) {
-  const std::string ending = " of " + kind + (shape.huge ? ", huge pages" : ", small pages");
+  const std::string ending = "_" + kind + (shape.huge ? "/HugePages" : "/SmallPages");
   for (const std::size_t n : batches) {
     const std::string what = std::to_string(n) + ending;
-    benchmark::RegisterBenchmark(("floor: gather " + what).c_str(), gather, shape, n);
-    benchmark::RegisterBenchmark(("floor: memcpy " + what).c_str(), copy, shape, n);
+    benchmark::RegisterBenchmark(("Floor/Gather/" + what).c_str(), gather, shape, n);
+    benchmark::RegisterBenchmark(("Floor/Memcpy/" + what).c_str(), copy, shape, n);
   }
 }
 
@@ -108,8 +108,8 @@ std::size_t row_bytes(const Schema& schema) {
 
 [[maybe_unused]] const bool registered = [] {
   for (const bool huge : {false, true}) {
-    register_kind("8-float vectors", {row_bytes(vectors()), kRows, huge}, {32, 256});
-    register_kind("84x84x4 frames", {row_bytes(frames()), kFrames, huge}, {32});
+    register_kind("vectors", {row_bytes(vectors()), kRows, huge}, {32, 256});
+    if (all_benchmarks()) register_kind("frames", {row_bytes(frames()), kFrames, huge}, {32});
   }
   return true;
 }();

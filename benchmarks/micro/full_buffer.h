@@ -1,4 +1,4 @@
-// The rows that the benchmarks use, and full buffers of them.
+// Which benchmarks run, the rows that they use, and full buffers of them.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "core/buffer.h"
@@ -20,6 +22,12 @@ inline constexpr std::size_t kRows = 1'000'000;
 inline constexpr std::size_t kFrames = 10'000;
 using Vector = std::array<float, 8>;
 using Frame = std::array<std::array<std::array<std::uint8_t, 4>, 84>, 84>;
+
+// Whether those that take gigabytes or minutes run too, as `make bench` has it.
+inline bool all_benchmarks() {
+  const char* which = std::getenv("REPLAY_BENCHMARKS");
+  return which != nullptr && std::string_view(which) == "all";
+}
 
 inline BufferConfig config_of(SamplingStrategy strategy, std::size_t rows) {
   BufferConfig config;
@@ -86,9 +94,9 @@ struct FullBuffer {
 
 // One million vectors, for the life of the program.
 inline FullBuffer& full_vectors(SamplingStrategy strategy) {
-  static FullBuffer uniform(SamplingStrategy::kUniform, vectors(), kRows);
-  if (strategy == SamplingStrategy::kUniform) return uniform;
-  static FullBuffer prioritized(SamplingStrategy::kPrioritized, vectors(), kRows);
+  static FullBuffer uniform(SamplingStrategy::Uniform, vectors(), kRows);
+  if (strategy == SamplingStrategy::Uniform) return uniform;
+  static FullBuffer prioritized(SamplingStrategy::Prioritized, vectors(), kRows);
   return prioritized;
 }
 

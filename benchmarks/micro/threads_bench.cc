@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::size_t kBatch = 32;
 constexpr auto kRun = std::chrono::milliseconds(30);
-constexpr int kRuns = 20;
 
 // Threads that begin together and stop when told; each part gives the rows of one call.
 class Crowd {
@@ -82,15 +81,16 @@ void threads(benchmark::State& state, SamplingStrategy strategy, std::size_t wri
 }
 
 [[maybe_unused]] const bool registered = [] {
-  for (const auto& [kind, strategy] : {std::pair("uniform", SamplingStrategy::kUniform),
-                                       std::pair("prioritized", SamplingStrategy::kPrioritized)}) {
+  for (const auto& [kind, strategy] : {std::pair("Uniform", SamplingStrategy::Uniform),
+                                       std::pair("Prioritized", SamplingStrategy::Prioritized)}) {
     for (const auto& [writers, learners] : std::vector<std::pair<std::size_t, std::size_t>>{
              {1, 0}, {2, 0}, {4, 0}, {0, 1}, {0, 2}, {0, 4}, {1, 1}, {2, 2}, {4, 4}}) {
-      const std::string name = "threads: " + std::to_string(writers) + " writers, " +
-                               std::to_string(learners) + " learners, " + kind;
+      const std::string name = std::string("Threads/") + kind +
+                               "/Writers:" + std::to_string(writers) +
+                               "/Learners:" + std::to_string(learners);
       benchmark::RegisterBenchmark(name.c_str(), threads, strategy, writers, learners)
           ->Iterations(1)
-          ->Repetitions(kRuns)
+          ->Repetitions(all_benchmarks() ? 20 : 3)
           ->UseManualTime();
     }
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/tree.h"
+#include "full_buffer.h"
 #include "os/memory.h"
 #include "segment/tree_shape.h"
 
@@ -99,12 +100,13 @@ void update(benchmark::State& state, std::size_t n, std::size_t batch) {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  for (std::size_t n = 1000; n <= 100'000'000; n *= 10) {
-    const std::string of = " of " + std::to_string(n) + " leaves";
-    benchmark::RegisterBenchmark(("tree: find 1" + of).c_str(), find_one, n);
-    benchmark::RegisterBenchmark(("tree: find 32" + of).c_str(), find_batch, n);
-    benchmark::RegisterBenchmark(("tree: update 1" + of).c_str(), update, n, 1);
-    benchmark::RegisterBenchmark(("tree: update 32" + of).c_str(), update, n, kBatch);
+  const std::size_t most = all_benchmarks() ? 100'000'000 : 1'000'000;
+  for (std::size_t n = 1000; n <= most; n *= 10) {
+    const std::string of = "/Leaves:" + std::to_string(n);
+    benchmark::RegisterBenchmark(("SumTree/Find/1" + of).c_str(), find_one, n);
+    benchmark::RegisterBenchmark(("SumTree/Find/32" + of).c_str(), find_batch, n);
+    benchmark::RegisterBenchmark(("SumTree/Update/1" + of).c_str(), update, n, 1);
+    benchmark::RegisterBenchmark(("SumTree/Update/32" + of).c_str(), update, n, kBatch);
   }
   return true;
 }();

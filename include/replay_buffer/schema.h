@@ -93,4 +93,19 @@ struct Ragged {
   const std::int64_t* offsets = nullptr;
 };
 
+// Where such values go, one for each row that is read. Stands in the place of the column's memory
+// wherever rows are read.
+class Pieces {
+ public:
+  // Memory for the value of a row, which has `bytes` bytes; what was there before is gone. Called
+  // by any number of threads, each for rows of its own; for one row perhaps more than once.
+  virtual std::byte* room(std::size_t row, std::size_t bytes) = 0;
+
+ protected:
+  Pieces() = default;
+  Pieces(const Pieces&) = default;
+  Pieces& operator=(const Pieces&) = default;
+  ~Pieces() = default;
+};
+
 }  // namespace replay_buffer

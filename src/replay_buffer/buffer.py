@@ -222,7 +222,9 @@ class ReplayBuffer(_core.Buffer):
 
     @property
     def is_full(self) -> bool:
-        return self.size == self.capacity
+        """Whether rows that are added now take the room of others."""
+        self._check_open()
+        return self._settled() and self._is_full()
 
     @property
     def closed(self) -> bool:

@@ -54,6 +54,8 @@ class BufferConfig:
                         ("steps"), from which views make transitions, returns and sequences
     alpha, epsilon      priority exponent, and what is added to every priority before it
     beta                importance-weight exponent: a number, or a schedule such as LinearSchedule
+    enable_compression  columns whose values take more than 1 KiB, or have any length, get
+                        compression="lz4", unless they have one of their own
     weights             (N P(i))^-beta scaled so that the largest of the "batch" is 1, or the
                         largest any stored row could have ("global"), or not at all ("none")
     cer                 the newest row is the first of every batch (combined experience replay)
@@ -72,6 +74,7 @@ class BufferConfig:
     strategy: Strategy = "uniform"
     alpha: float = 0.6
     beta: float | Schedule = 0.4
+    enable_compression: bool = False
     epsilon: float = 1e-6
     weights: Weights = "batch"
     cer: bool = False
@@ -104,9 +107,11 @@ class BufferConfig:
                 not_negative(f"beta's {name}", getattr(self.beta, name))
         elif not callable(self.beta):
             set_(self, "beta", not_negative("beta", self.beta))
-        if not isinstance(self.cer, (bool, np.bool_)):
-            raise InvalidArgument(f"cer must be True or False, not {self.cer!r}")
-        set_(self, "cer", bool(self.cer))
+        for name in ("enable_compression", "cer", "durable"):
+            value = getattr(self, name)
+            if not isinstance(value, (bool, np.bool_)):
+                raise InvalidArgument(f"{name} must be True or False, not {value!r}")
+            set_(self, name, bool(value))
         if self.storage == "steps":
             if self.capacity < 2:
                 raise InvalidArgument(
@@ -140,9 +145,6 @@ class BufferConfig:
                     f"{ratio:g}, not {self.tolerance:g}: add and sample could wait for each other "
                     "for ever"
                 )
-        if not isinstance(self.durable, (bool, np.bool_)):
-            raise InvalidArgument(f"durable must be True or False, not {self.durable!r}")
-        set_(self, "durable", bool(self.durable))
 
     @property
     def limited(self) -> bool:
@@ -167,6 +169,7 @@ class BufferConfig:
             "beta_end": linear.end if linear else 0.0,
             "beta_steps": linear.steps if linear else 0,
             "scheduled": scheduled,
+            "enable_compression": self.enable_compression,
             "epsilon": self.epsilon,
             "weights": get_args(Weights).index(self.weights),
             "cer": self.cer,
@@ -191,6 +194,7 @@ class BufferConfig:
             strategy=get_args(Strategy)[facts["strategy"]],
             alpha=shortest(facts["alpha"]),
             beta=beta,
+            enable_compression=facts["enable_compression"],
             epsilon=shortest(facts["epsilon"]),
             weights=get_args(Weights)[facts["weights"]],
             cer=facts["cer"],

@@ -40,8 +40,8 @@ _TRIES = 1000
 def schema_of(draft: Draft, schema: Any, config: BufferConfig) -> Schema:
     """The columns of a buffer whose layout is fixed when it is made."""
     if schema is not None:
-        return draft.given(schema)
-    return draft.explicit(steps=config.storage == "steps")
+        return settling.compressed(draft.given(schema), config)
+    return settling.compressed(draft.explicit(steps=config.storage == "steps"), config)
 
 
 def create(

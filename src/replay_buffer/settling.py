@@ -18,9 +18,17 @@ def check(config: BufferConfig, seed: int) -> None:
     _core.plan(Schema({"x": Column()}).core_columns(), config.core_options(seed))
 
 
+def compressed(schema: Schema, config: BufferConfig) -> Schema:
+    """The columns with what `enable_compression` makes of them."""
+    if not config.enable_compression:
+        return schema
+    return Schema.from_core(_core.with_codecs(schema.core_columns()))
+
+
 def use(buffer: ReplayBuffer, schema: Schema, *, overwrite: bool = False) -> None:
     """Makes the segment. Of several threads one may do so: see `settle`."""
     config = buffer.config
+    schema = compressed(schema, config)
     if config.storage == "steps":
         check_steps(schema)
     options = config.core_options(buffer._seed)

@@ -20,7 +20,7 @@ using testing::small_schema;
 
 struct TestBlocks {
   TestBlocks(std::uint64_t capacity, std::uint64_t block_rows)
-      : segment(Segment::create({}, config_of(capacity, SamplingStrategy::kUniform, block_rows),
+      : segment(Segment::create({}, config_of(capacity, SamplingStrategy::Uniform, block_rows),
                                 small_schema())),
         blocks(*segment) {}
 

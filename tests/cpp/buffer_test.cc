@@ -69,7 +69,7 @@ TEST(Buffer, GivesTheNewestRowsOldestFirst) {
 }
 
 TEST(Buffer, ClearForgetsRowsAndIdsGoOn) {
-  for (SamplingStrategy strategy : {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized}) {
+  for (SamplingStrategy strategy : {SamplingStrategy::Uniform, SamplingStrategy::Prioritized}) {
     for (std::size_t added : {0, 1, 7, 10, 11, 25, 30}) {
       NumberedBuffer b(config_of(10, strategy));
       b.add(added);
@@ -92,7 +92,7 @@ TEST(Buffer, ClearForgetsRowsAndIdsGoOn) {
 }
 
 TEST(Buffer, ClearingAgainAndAgainIsHarmless) {
-  NumberedBuffer b(config_of(10, SamplingStrategy::kPrioritized));
+  NumberedBuffer b(config_of(10, SamplingStrategy::Prioritized));
   std::int64_t last = -1;
   for (std::size_t i = 0; i < 300; ++i) {
     b.buffer.clear();
@@ -140,7 +140,7 @@ TEST(Buffer, CopiesIntoAnArrayOfStructures) {
 // Batches of more than 256 KiB are copied by several threads.
 TEST(Buffer, ParallelCopiesOfLargeRowsAreWholeAndInPlace) {
   const Schema schema = large_schema(28'224);
-  for (SamplingStrategy strategy : {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized}) {
+  for (SamplingStrategy strategy : {SamplingStrategy::Uniform, SamplingStrategy::Prioritized}) {
     NumberedBuffer b(config_of(50, strategy), schema);
     b.add(80);
     for (std::size_t n : {9, 10, 33, 64, 300}) {
@@ -162,9 +162,8 @@ TEST(Buffer, ABatchDoesNotDependOnHowManyThreadsCopyIt) {
 }
 
 TEST(Buffer, LargeBatchesAreAsGoodAsSmallOnes) {
-  for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement}) {
+  for (SamplingStrategy strategy : {SamplingStrategy::Uniform, SamplingStrategy::Prioritized,
+                                    SamplingStrategy::Rank, SamplingStrategy::WithoutReplacement}) {
     NumberedBuffer b(config_of(100, strategy));
     b.add(100);
     const auto drawn = b.sample(10'000);
@@ -196,7 +195,7 @@ TEST(Buffer, TryAddAddsWhenNobodyElseIsAdding) {
 }
 
 TEST(Buffer, ReleaseSealsTheBlockForOthers) {
-  NumberedBuffer b(config_of(4, SamplingStrategy::kUniform, 4));
+  NumberedBuffer b(config_of(4, SamplingStrategy::Uniform, 4));
   b.add(2);
   Writer other(b.buffer.ring(), b.buffer.owners().join());
   const NumberedRows row(b.schema, 1);
@@ -215,7 +214,7 @@ TEST(Buffer, AgreesWithAListUnderRandomCalls) {
   for (int round = 0; round < 100; ++round) {
     const std::size_t capacity = 1 + random.below(40);
     NumberedBuffer b(
-        config_of(capacity, SamplingStrategy::kPrioritized, 1 + random.below(capacity)));
+        config_of(capacity, SamplingStrategy::Prioritized, 1 + random.below(capacity)));
     std::deque<std::pair<std::int64_t, std::uint64_t>> model;  // id, number
     for (int call = 0; call < 60; ++call) {
       switch (random.below(8)) {

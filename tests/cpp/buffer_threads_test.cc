@@ -101,14 +101,14 @@ TEST_P(BufferThreads, RowsAreNeverTornOrMixedUp) {
 INSTANTIATE_TEST_SUITE_P(
     Loads, BufferThreads,
     ::testing::Values(
-        Load{SamplingStrategy::kUniform, 0, 64, 150'000, 32, "UniformSmall"},
-        Load{SamplingStrategy::kUniform, 0, 5, 100'000, 16, "UniformTiny"},
-        Load{SamplingStrategy::kUniform, 20'000, 16, 4'000, 32, "UniformFrames"},
-        Load{SamplingStrategy::kPrioritized, 0, 64, 100'000, 32, "PrioritizedSmall"},
-        Load{SamplingStrategy::kPrioritized, 20'000, 16, 4'000, 32, "PrioritizedFrames"},
-        Load{SamplingStrategy::kRank, 0, 64, 20'000, 32, "Rank"},
-        Load{SamplingStrategy::kWithoutReplacement, 0, 64, 50'000, 32, "WithoutReplacement"},
-        Load{SamplingStrategy::kLifo, 0, 1000, 50'000, 8, "Lifo"}),
+        Load{SamplingStrategy::Uniform, 0, 64, 150'000, 32, "UniformSmall"},
+        Load{SamplingStrategy::Uniform, 0, 5, 100'000, 16, "UniformTiny"},
+        Load{SamplingStrategy::Uniform, 20'000, 16, 4'000, 32, "UniformFrames"},
+        Load{SamplingStrategy::Prioritized, 0, 64, 100'000, 32, "PrioritizedSmall"},
+        Load{SamplingStrategy::Prioritized, 20'000, 16, 4'000, 32, "PrioritizedFrames"},
+        Load{SamplingStrategy::Rank, 0, 64, 20'000, 32, "Rank"},
+        Load{SamplingStrategy::WithoutReplacement, 0, 64, 50'000, 32, "WithoutReplacement"},
+        Load{SamplingStrategy::Lifo, 0, 1000, 50'000, 8, "Lifo"}),
     [](const auto& load) { return std::string(load.param.name); });
 
 // Every add is one row, with an id of its own, and what is found under the id is that row.
@@ -140,7 +140,7 @@ TEST(BufferThreads, EveryAddIsThereUnderItsId) {
 TEST(BufferThreads, WritersOfTheirOwnBlocksAndLearners) {
   constexpr std::size_t kWriters = 3;
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create({}, config_of(2000, SamplingStrategy::kPrioritized, 16), schema));
+  Buffer buffer(Segment::create({}, config_of(2000, SamplingStrategy::Prioritized, 16), schema));
   Countdown writing(kWriters);
   std::atomic<std::size_t> torn{0};
   crowd(kWriters + 2, [&](std::size_t me) {
@@ -183,7 +183,7 @@ TEST(BufferThreads, WritersOfTheirOwnBlocksAndLearners) {
 // A clear in the middle of others' writing leaves books that balance.
 TEST(BufferThreads, ClearWhileOthersWriteLeavesTheBooksBalanced) {
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create({}, config_of(500, SamplingStrategy::kPrioritized, 16), schema));
+  Buffer buffer(Segment::create({}, config_of(500, SamplingStrategy::Prioritized, 16), schema));
   // Writers known to the table of owners, as those of a handle are: else clear() takes them for
   // dead, and mends the blocks they write in.
   const Recovery recovery(buffer.ring(), buffer.owners());

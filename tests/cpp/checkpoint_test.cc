@@ -35,7 +35,7 @@ void stop_before_overwriting(Buffer& buffer, const Schema& schema) {
 
 std::unique_ptr<Segment> new_segment(const Schema& schema) {
   return Segment::create({Location::Kind::kShm, ""},
-                         config_of(64, SamplingStrategy::kPrioritized, 8), schema);
+                         config_of(64, SamplingStrategy::Prioritized, 8), schema);
 }
 
 TEST(Checkpoint, ARowThatALiveWriterIsAboutToOverwriteIsLeftOut) {
@@ -72,7 +72,7 @@ TEST(Checkpoint, ARowThatADeadWriterWasAboutToOverwriteIsKeptAsTheReaperKeepsIt)
 TEST(Checkpoint, AManifestOfAnotherRingThatClaimsToBeOfThisOneIsNotBuiltOn) {
   const Schema schema = testing::small_schema();
   const Directory directory;
-  const Buffer small(Segment::create({}, config_of(8, SamplingStrategy::kUniform, 8), schema));
+  const Buffer small(Segment::create({}, config_of(8, SamplingStrategy::Uniform, 8), schema));
   Buffer buffer(new_segment(schema));
   write_checkpoint(small.ring(), directory / "c/");
   checkpoint::Manifest forged = checkpoint::read_manifest(directory / "c");

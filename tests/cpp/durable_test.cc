@@ -212,9 +212,8 @@ TEST_P(Durable, OfValuesThatVaryInSizeAnyMixtureOfPagesGivesWholeRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Durable,
-                         ::testing::Values(SamplingStrategy::kUniform,
-                                           SamplingStrategy::kPrioritized,
-                                           SamplingStrategy::kFifo));
+                         ::testing::Values(SamplingStrategy::Uniform, SamplingStrategy::Prioritized,
+                                           SamplingStrategy::Fifo));
 
 std::uint64_t boot_in(const std::string& path) {
   std::vector<std::byte> bytes = read_all(path);
@@ -224,7 +223,7 @@ std::uint64_t boot_in(const std::string& path) {
 TEST(PowerCut, AFileThatOthersHaveOpenForReadingIsRecoveredToo) {
   const Schema schema = testing::small_schema();
   const Directory directory;
-  Image image = image_of(directory, SamplingStrategy::kUniform, true, 300, schema);
+  Image image = image_of(directory, SamplingStrategy::Uniform, true, 300, schema);
   const ColumnPlace& column = image.layout.places[0];
   image.bytes[column.base + 7 * column.stride] ^= std::byte{1};
   write_all(directory / "file", image.bytes);
@@ -236,7 +235,7 @@ TEST(PowerCut, WhoOnlyReadsIsRefusedUntilSomebodyHasRecoveredTheFile) {
   const Schema schema = testing::small_schema();
   for (const bool durable : {true, false}) {
     const Directory directory;
-    const Image image = image_of(directory, SamplingStrategy::kUniform, durable, 300, schema);
+    const Image image = image_of(directory, SamplingStrategy::Uniform, durable, 300, schema);
     write_all(directory / "file", image.bytes);
     const auto read = [&] {
       const Buffer reader(Segment::open(file_at(directory / "file"), os::Access::kRead));
@@ -252,7 +251,7 @@ TEST(PowerCut, WhoOnlyReadsIsRefusedUntilSomebodyHasRecoveredTheFile) {
 TEST(PowerCut, AFileThatWasJustMadeIsNotTakenForOneThatWasClosed) {
   const Directory directory;
   const auto segment =
-      Segment::create(file_at(directory / "file"), config_of(10, SamplingStrategy::kUniform, 2),
+      Segment::create(file_at(directory / "file"), config_of(10, SamplingStrategy::Uniform, 2),
                       testing::small_schema());
   EXPECT_EQ(boot_in(directory / "file"), os::boot());
 }
@@ -262,7 +261,7 @@ TEST(PowerCut, TheLastWriterClosesTheFileWhoeverStillReads) {
   const Directory directory;
   const std::string path = directory / "file";
   std::unique_ptr<Buffer> first = std::make_unique<Buffer>(
-      Segment::create(file_at(path), config_of(10, SamplingStrategy::kUniform, 2), schema));
+      Segment::create(file_at(path), config_of(10, SamplingStrategy::Uniform, 2), schema));
   std::unique_ptr<Buffer> second =
       std::make_unique<Buffer>(Segment::open(file_at(path), os::Access::kReadWrite));
   const Buffer reader(Segment::open(file_at(path), os::Access::kRead));
@@ -279,7 +278,7 @@ TEST(PowerCut, AForkedChildThatDoesNothingKeepsNobodyFromTheFile) {
   const Directory directory;
   const std::string path = directory / "file";
   std::unique_ptr<Buffer> buffer = std::make_unique<Buffer>(
-      Segment::create(file_at(path), config_of(10, SamplingStrategy::kUniform, 2), schema));
+      Segment::create(file_at(path), config_of(10, SamplingStrategy::Uniform, 2), schema));
   const Child child([] {
     for (;;) ::pause();
     return 0;
@@ -293,7 +292,7 @@ TEST(PowerCut, AForkedChildThatDoesNothingKeepsNobodyFromTheFile) {
 TEST(NotDurable, AFileThatWasOpenInAPowerCutIsRefused) {
   const Directory directory;
   const Image image =
-      image_of(directory, SamplingStrategy::kUniform, false, 100, testing::small_schema());
+      image_of(directory, SamplingStrategy::Uniform, false, 100, testing::small_schema());
   write_all(directory / "file", image.bytes);
   EXPECT_EQ(code_of([&] { Segment::open(file_at(directory / "file"), os::Access::kRead); }),
             ErrorCode{});
@@ -308,7 +307,7 @@ TEST(NotDurable, AFileOfAKilledProcessOpensWithAllItsRows) {
   for (const bool durable : {false, true}) {
     const Schema schema = testing::small_schema();
     const Directory directory;
-    BufferConfig config = config_of(300, SamplingStrategy::kPrioritized, 16);
+    BufferConfig config = config_of(300, SamplingStrategy::Prioritized, 16);
     config.durable = durable;
     Child child([&] {
       Buffer buffer(Segment::create(file_at(directory / "file"), config, schema));

@@ -113,13 +113,13 @@ TEST_P(Forked, BesideOneThatClears) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Forked,
-                         ::testing::Values(SamplingStrategy::kUniform,
-                                           SamplingStrategy::kPrioritized));
+                         ::testing::Values(SamplingStrategy::Uniform,
+                                           SamplingStrategy::Prioritized));
 
 TEST(ForkedPriorities, BesideThreadsThatUpdateThem) {
   const Schema schema = testing::small_schema();
   Buffer buffer(
-      Segment::create({}, testing::config_of(3000, SamplingStrategy::kPrioritized, 16), schema));
+      Segment::create({}, testing::config_of(3000, SamplingStrategy::Prioritized, 16), schema));
   add(buffer, 3000, 0);
   const auto updating = [&](std::int64_t from) {
     return [&buffer, from](const std::atomic<bool>& stop) {
@@ -139,10 +139,10 @@ TEST(ForkedPriorities, BesideThreadsThatUpdateThem) {
 std::size_t lengths(std::size_t, std::size_t episode) { return 1 + episode % 5; }
 
 TEST(ForkedWriters, BesideThreadsThatWriteSteps) {
-  Buffer buffer(Segment::create({}, testing::step_config(300, 16, SamplingStrategy::kPrioritized),
+  Buffer buffer(Segment::create({}, testing::step_config(300, 16, SamplingStrategy::Prioritized),
                                 testing::step_schema()));
-  testing::Steps one(buffer, 1, 1, Autoreset::kSameStep, lengths);
-  testing::Steps three(buffer, 2, 3, Autoreset::kSameStep, lengths);
+  testing::Steps one(buffer, 1, 1, Autoreset::SameStep, lengths);
+  testing::Steps three(buffer, 2, 3, Autoreset::SameStep, lengths);
   const auto writing = [](testing::Steps& steps) {
     return [&steps](const std::atomic<bool>& stop) {
       while (!stop) steps.append();

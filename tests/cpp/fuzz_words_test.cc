@@ -56,35 +56,35 @@ std::vector<Specimen> all_specimens() {
     all.push_back(testing::specimen_of(name, config, schema, n));
   };
   for (const std::size_t n : {0, 3, 23}) {
-    for (std::uint32_t s = 0; s <= static_cast<std::uint32_t>(S::kLifo); ++s) {
+    for (std::uint32_t s = 0; s <= static_cast<std::uint32_t>(S::Lifo); ++s) {
       rows("strategy " + std::to_string(s) + ", " + std::to_string(n) + " rows",
            testing::config_of(11, static_cast<S>(s), 4), transition_schema(), n);
     }
   }
-  for (const S strategy : {S::kUniform, S::kPrioritized, S::kRank}) {
+  for (const S strategy : {S::Uniform, S::Prioritized, S::Rank}) {
     BufferConfig config = testing::config_of(11, strategy, 4);
     config.cer = true;
-    config.weights = WeightScale::kGlobalMax;
+    config.weights = WeightScale::GlobalMax;
     config.durable = true;
     rows("combined", config, transition_schema(), 23);
   }
   rows("one row", testing::config_of(1), transition_schema(), 3);
-  BufferConfig limited = testing::config_of(11, S::kFifo, 4);
+  BufferConfig limited = testing::config_of(11, S::Fifo, 4);
   limited.max_times_sampled = 3;
   limited.min_size = 2;
   rows("queue, limited", limited, transition_schema(), 23);
-  rows("words apart", testing::config_of(11, S::kPrioritized, 4), testing::apart_schema(), 23);
-  BufferConfig varied = testing::config_of(11, S::kPrioritized, 4);
+  rows("words apart", testing::config_of(11, S::Prioritized, 4), testing::apart_schema(), 23);
+  BufferConfig varied = testing::config_of(11, S::Prioritized, 4);
   varied.arena_bytes = 2048;
   rows("varied", varied, testing::varied_schema(), 23);
 
-  for (const S strategy : {S::kUniform, S::kPrioritized, S::kRank}) {
+  for (const S strategy : {S::Uniform, S::Prioritized, S::Rank}) {
     for (const std::size_t streams : {1, 2}) {
       const std::string name = "steps of " + std::to_string(streams);
       all.push_back(testing::specimen_by(
           name, step_config(18, 8, strategy), step_schema(), [&](Buffer& buffer) {
             auto steps =
-                std::make_unique<testing::Steps>(buffer, 0, streams, Autoreset::kSameStep, lengths);
+                std::make_unique<testing::Steps>(buffer, 0, streams, Autoreset::SameStep, lengths);
             for (std::size_t i = 0; i < 30 / streams; ++i) steps->append();
             return steps;
           }));
@@ -298,7 +298,7 @@ void use_rows(Buffer& buffer, Codes& codes) {
 void write(Buffer& buffer, Codes& codes) {
   if (buffer.layout().has_steps()) {
     attempt(codes, [&] {
-      testing::Steps steps(buffer, 1, 2, Autoreset::kSameStep, lengths);
+      testing::Steps steps(buffer, 1, 2, Autoreset::SameStep, lengths);
       for (int i = 0; i < 12; ++i) steps.append();
     });
     return;

@@ -117,9 +117,9 @@ Schema mixed_schema() {
 
 TEST(Layout, SectionsAreAlignedAndApart) {
   for (std::uint64_t capacity : {1, 2, 15, 16, 17, 100, 4096, 100'003}) {
-    for (SamplingStrategy strategy : {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized,
-                                      SamplingStrategy::kRank, SamplingStrategy::kFifo}) {
-      for (WeightScale weights : {WeightScale::kBatchMax, WeightScale::kGlobalMax}) {
+    for (SamplingStrategy strategy : {SamplingStrategy::Uniform, SamplingStrategy::Prioritized,
+                                      SamplingStrategy::Rank, SamplingStrategy::Fifo}) {
+      for (WeightScale weights : {WeightScale::BatchMax, WeightScale::GlobalMax}) {
         for (const Schema& schema : {small_schema(), mixed_schema(), apart_schema()}) {
           BufferConfig config = config_of(capacity, strategy);
           config.weights = weights;
@@ -134,12 +134,12 @@ TEST(Layout, SectionsAreAlignedAndApart) {
 
 TEST(Layout, PrioritiesTakeSpaceOnlyWhereTheyAreUsed) {
   EXPECT_FALSE(plan(config_of(100)).has_priorities());
-  EXPECT_FALSE(plan(config_of(100, SamplingStrategy::kLifo)).has_priorities());
-  EXPECT_TRUE(plan(config_of(100, SamplingStrategy::kRank)).has_priorities());
-  BufferConfig config = config_of(100, SamplingStrategy::kPrioritized);
+  EXPECT_FALSE(plan(config_of(100, SamplingStrategy::Lifo)).has_priorities());
+  EXPECT_TRUE(plan(config_of(100, SamplingStrategy::Rank)).has_priorities());
+  BufferConfig config = config_of(100, SamplingStrategy::Prioritized);
   EXPECT_TRUE(plan(config).has_priorities());
   EXPECT_FALSE(plan(config).has_lows());
-  config.weights = WeightScale::kGlobalMax;
+  config.weights = WeightScale::GlobalMax;
   EXPECT_TRUE(plan(config).has_lows());
 }
 
@@ -153,7 +153,7 @@ TEST(Layout, OnlyColumnsOverTheLimitLeaveTheRecord) {
 
 TEST(Layout, TheSameSettingsGiveTheSamePlaces) {
   const Settings settings =
-      make_settings(config_of(1000, SamplingStrategy::kPrioritized), mixed_schema());
+      make_settings(config_of(1000, SamplingStrategy::Prioritized), mixed_schema());
   const Layout a = plan_layout(settings, mixed_schema());
   const Layout b = plan_layout(settings, mixed_schema());
   EXPECT_EQ(a.total_bytes, b.total_bytes);
@@ -178,7 +178,7 @@ TEST(Layout, BlocksArePowersOfTwoAndMany) {
 TEST(Layout, BlocksCoverTheCapacityAndTheLastMayBeShort) {
   for (std::uint64_t capacity = 1; capacity <= 40; ++capacity) {
     for (std::uint64_t block_rows = 1; block_rows <= capacity; ++block_rows) {
-      const Layout l = plan(config_of(capacity, SamplingStrategy::kUniform, block_rows));
+      const Layout l = plan(config_of(capacity, SamplingStrategy::Uniform, block_rows));
       ASSERT_EQ(l.settings.block_rows, block_rows);
       std::size_t sum = 0;
       for (std::size_t b = 0; b < l.block_count; ++b) {
@@ -208,9 +208,9 @@ TEST(Layout, OverheadIsSmall) {
     const Schema wide = {{"obs", DType::kUInt8, {bytes - 8}}, {"action", DType::kInt64, {}}};
     for (const Schema& schema : {plain, floats, wide}) {
       for (const std::uint64_t rows : {10'000ULL, 100'000ULL, 1'000'000ULL}) {
-        EXPECT_LT(overhead(schema, SamplingStrategy::kUniform, rows), 0.1) << bytes;
+        EXPECT_LT(overhead(schema, SamplingStrategy::Uniform, rows), 0.1) << bytes;
         if (bytes < 256) continue;
-        EXPECT_LT(overhead(schema, SamplingStrategy::kPrioritized, rows), 0.1) << bytes;
+        EXPECT_LT(overhead(schema, SamplingStrategy::Prioritized, rows), 0.1) << bytes;
       }
     }
   }
@@ -230,7 +230,7 @@ ErrorCode refused(const BufferConfig& config, const Schema& schema = small_schem
 
 template <class Change>
 ErrorCode refused_with(Change&& change) {
-  BufferConfig config = config_of(100, SamplingStrategy::kPrioritized);
+  BufferConfig config = config_of(100, SamplingStrategy::Prioritized);
   change(config);
   return refused(config);
 }
@@ -242,9 +242,9 @@ TEST(Layout, RefusesSettingsOutOfRange) {
   EXPECT_EQ(refused(config_of(0)), kInvalid);
   EXPECT_EQ(refused(config_of(kMaxCapacity + 1)), kInvalid);
   EXPECT_EQ(refused(config_of(std::numeric_limits<std::uint64_t>::max())), kInvalid);
-  EXPECT_EQ(refused(config_of(100, SamplingStrategy::kUniform, 101)), kInvalid);
-  EXPECT_EQ(refused(config_of(1 << 30, SamplingStrategy::kUniform, 1 << 24)), kInvalid);
-  EXPECT_EQ(refused(config_of(1 << 30, SamplingStrategy::kUniform, (1 << 24) - 1)), ErrorCode{});
+  EXPECT_EQ(refused(config_of(100, SamplingStrategy::Uniform, 101)), kInvalid);
+  EXPECT_EQ(refused(config_of(1 << 30, SamplingStrategy::Uniform, 1 << 24)), kInvalid);
+  EXPECT_EQ(refused(config_of(1 << 30, SamplingStrategy::Uniform, (1 << 24) - 1)), ErrorCode{});
   for (float bad : {kNan, kInfinity, -0.1F}) {
     EXPECT_EQ(refused_with([bad](BufferConfig& c) { c.alpha = bad; }), kInvalid) << bad;
     EXPECT_EQ(refused_with([bad](BufferConfig& c) { c.beta = bad; }), kInvalid) << bad;
@@ -263,12 +263,12 @@ TEST(Layout, RefusesSettingsOutOfRange) {
 
 // The newest row would take the place of one that was taken from the queue or the epoch.
 TEST(Layout, RefusesTheNewestRowWhereEveryRowIsCounted) {
-  for (const auto& [strategy, fits] : {std::pair{SamplingStrategy::kUniform, true},
-                                       {SamplingStrategy::kPrioritized, true},
-                                       {SamplingStrategy::kRank, true},
-                                       {SamplingStrategy::kWithoutReplacement, false},
-                                       {SamplingStrategy::kFifo, false},
-                                       {SamplingStrategy::kLifo, false}}) {
+  for (const auto& [strategy, fits] : {std::pair{SamplingStrategy::Uniform, true},
+                                       {SamplingStrategy::Prioritized, true},
+                                       {SamplingStrategy::Rank, true},
+                                       {SamplingStrategy::WithoutReplacement, false},
+                                       {SamplingStrategy::Fifo, false},
+                                       {SamplingStrategy::Lifo, false}}) {
     BufferConfig config = config_of(10, strategy);
     config.cer = true;
     EXPECT_EQ(refused(config), fits ? ErrorCode{} : ErrorCode::kInvalidArgument);

@@ -143,7 +143,7 @@ TEST(Limiter, HoldsTheBandExactly) {
 
 TEST(Limiter, ADrawThatFailsGivesItsShareBack) {
   BufferConfig config = limited(2, 1, 10);
-  config.strategy = SamplingStrategy::kFifo;
+  config.strategy = SamplingStrategy::Fifo;
   LimitedBuffer b(config);
   ASSERT_TRUE(b.try_add(2));
   EXPECT_EQ(code_of([&] { b.try_draw(5); }), ErrorCode::kNotEnoughRows);

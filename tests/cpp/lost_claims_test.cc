@@ -30,7 +30,7 @@ std::size_t endless(std::size_t, std::size_t) { return 1000; }
 
 // Five streams in blocks 0 to 2.
 void write_three_blocks(Buffer& buffer) {
-  Steps steps(buffer, 1, 5, Autoreset::kNextStep, endless);
+  Steps steps(buffer, 1, 5, Autoreset::NextStep, endless);
   for (int i = 0; i < 4; ++i) steps.append();
   ASSERT_EQ(buffer.ring().blocks.head(), kLost + 1);
 }
@@ -45,7 +45,7 @@ Observation observation(const Ring& ring, std::uint64_t slot) {
 // the first writer's would.
 void expect_streams_apart(Buffer& buffer) {
   ASSERT_EQ(buffer.ring().blocks.head(), kLost);
-  Steps others(buffer, 2, 1, Autoreset::kNextStep, endless);
+  Steps others(buffer, 2, 1, Autoreset::NextStep, endless);
   for (std::uint64_t i = 0; i < kBlockRows; ++i) others.append();
   const Streams streams(buffer.ring());
   std::size_t pairs = 0;

@@ -66,7 +66,7 @@ class NumberedRows {
       bytes_.push_back(column.bytes());
       columns_.emplace_back(column.bytes() * n);
       offsets_.emplace_back(column.variable() ? n + 1 : 0);
-      pieces_.push_back(column.variable() ? std::make_unique<Pieces>(n, 64) : nullptr);
+      pieces_.push_back(column.variable() ? std::make_unique<OwnPieces>(n, 64) : nullptr);
       values_.emplace_back(column.variable() ? n : 0);
       joined_.emplace_back();
       ragged_.emplace_back();
@@ -74,7 +74,7 @@ class NumberedRows {
     for (std::size_t c = 0; c < schema.size(); ++c) {
       const bool variable = pieces_[c] != nullptr;
       in_.push_back(variable ? reinterpret_cast<std::byte*>(&ragged_[c]) : columns_[c].data());
-      out_.push_back(variable ? reinterpret_cast<std::byte*>(pieces_[c].get())
+      out_.push_back(variable ? reinterpret_cast<std::byte*>(static_cast<Pieces*>(pieces_[c].get()))
                               : columns_[c].data());
     }
   }
@@ -162,13 +162,13 @@ class NumberedRows {
   mutable std::vector<std::vector<std::byte>> joined_;
   mutable std::vector<std::vector<std::int64_t>> offsets_;
   mutable std::vector<Ragged> ragged_;
-  std::vector<std::unique_ptr<Pieces>> pieces_;
+  std::vector<std::unique_ptr<OwnPieces>> pieces_;
   std::vector<std::byte*> in_;
   std::vector<std::byte*> out_;
 };
 
 inline BufferConfig config_of(std::uint64_t capacity,
-                              SamplingStrategy strategy = SamplingStrategy::kUniform,
+                              SamplingStrategy strategy = SamplingStrategy::Uniform,
                               std::uint64_t block_rows = 0) {
   BufferConfig config;
   config.capacity = capacity;

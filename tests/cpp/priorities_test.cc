@@ -29,7 +29,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 BufferConfig prioritized(std::uint64_t capacity, float alpha = 0.6F, float epsilon = 1e-3F) {
-  BufferConfig config = config_of(capacity, SamplingStrategy::kPrioritized);
+  BufferConfig config = config_of(capacity, SamplingStrategy::Prioritized);
   config.alpha = alpha;
   config.epsilon = epsilon;
   return config;
@@ -201,7 +201,7 @@ struct TestPriorities {
       : ring([&] {
           BufferConfig config = prioritized(capacity);
           config.block_rows = block_rows;
-          config.weights = WeightScale::kGlobalMax;
+          config.weights = WeightScale::GlobalMax;
           return Segment::create({}, config, small_schema());
         }()) {}
 

@@ -43,7 +43,7 @@ std::vector<std::int64_t> walk(const Ring& ring) {
 TEST(Recent, GivesTheNewestRowsOfOneWriterExactly) {
   for (std::size_t capacity : {1, 2, 5, 8, 13}) {
     for (std::size_t block_rows = 1; block_rows <= capacity; ++block_rows) {
-      NumberedBuffer b(config_of(capacity, SamplingStrategy::kUniform, block_rows));
+      NumberedBuffer b(config_of(capacity, SamplingStrategy::Uniform, block_rows));
       for (std::size_t total = 0; total <= 4 * capacity; ++total) {
         const std::size_t live = std::min(total, capacity);
         std::vector<std::int64_t> expected =
@@ -58,7 +58,7 @@ TEST(Recent, GivesTheNewestRowsOfOneWriterExactly) {
 }
 
 TEST(Recent, SkipsWhatASealedBlockLeftUnwritten) {
-  NumberedBuffer b(config_of(12, SamplingStrategy::kUniform, 4));
+  NumberedBuffer b(config_of(12, SamplingStrategy::Uniform, 4));
   b.add(2);
   b.buffer.release();
   b.add(1);
@@ -68,7 +68,7 @@ TEST(Recent, SkipsWhatASealedBlockLeftUnwritten) {
 }
 
 TEST(Recent, StopsAtTheLastClear) {
-  NumberedBuffer b(config_of(8, SamplingStrategy::kUniform, 2));
+  NumberedBuffer b(config_of(8, SamplingStrategy::Uniform, 2));
   b.add(7);
   b.buffer.clear();
   EXPECT_TRUE(walk(b.buffer.ring()).empty());
@@ -77,8 +77,7 @@ TEST(Recent, StopsAtTheLastClear) {
 }
 
 TEST(Recent, SeesTheRowsOfEveryWriter) {
-  const Ring ring(
-      Segment::create({}, config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
+  const Ring ring(Segment::create({}, config_of(12, SamplingStrategy::Uniform, 4), small_schema()));
   const NumberedRows rows(small_schema(), 12);
   Writer a(ring, {1, 1});
   Writer b(ring, {2, 1});
@@ -88,11 +87,10 @@ TEST(Recent, SeesTheRowsOfEveryWriter) {
   EXPECT_EQ(walk(ring), (std::vector<std::int64_t>{6, 5, 4, 2, 1, 0}));
 }
 
-// Between the two steps of a claim the block is taken, and the head does not say so. There a claimer
-// may be stopped or killed.
+// Between the two steps of a claim the block is taken, and the head does not say so. There a
+// claimer may be stopped or killed.
 TEST(Recent, SeesOldRowsOfABlockWhoseClaimHasNotMovedTheHead) {
-  const Ring ring(
-      Segment::create({}, config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
+  const Ring ring(Segment::create({}, config_of(12, SamplingStrategy::Uniform, 4), small_schema()));
   const NumberedRows rows(small_schema(), 12);
   Writer writer(ring, {1, 1});
   writer.append(12, rows.in(), nullptr, nullptr);
@@ -103,8 +101,7 @@ TEST(Recent, SeesOldRowsOfABlockWhoseClaimHasNotMovedTheHead) {
 
 // A writer may keep a block open while the others go round several times.
 TEST(Recent, SeesTheRowsOfAWriterThatIsSlow) {
-  const Ring ring(
-      Segment::create({}, config_of(12, SamplingStrategy::kUniform, 4), small_schema()));
+  const Ring ring(Segment::create({}, config_of(12, SamplingStrategy::Uniform, 4), small_schema()));
   const NumberedRows rows(small_schema(), 12);
   Writer slow(ring, {1, 1});
   Writer fast(ring, {2, 1});

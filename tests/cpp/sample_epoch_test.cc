@@ -21,7 +21,7 @@ using testing::NumberedRows;
 using testing::rounds;
 
 BufferConfig epochs(std::uint64_t capacity, std::uint64_t seed = 0) {
-  BufferConfig config = config_of(capacity, SamplingStrategy::kWithoutReplacement);
+  BufferConfig config = config_of(capacity, SamplingStrategy::WithoutReplacement);
   config.seed = seed;
   return config;
 }

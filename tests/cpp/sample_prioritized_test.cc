@@ -24,7 +24,7 @@ using testing::Part;
 using testing::rounds;
 
 BufferConfig prioritized(std::uint64_t capacity, float alpha, float epsilon) {
-  BufferConfig config = config_of(capacity, SamplingStrategy::kPrioritized);
+  BufferConfig config = config_of(capacity, SamplingStrategy::Prioritized);
   config.alpha = alpha;
   config.epsilon = epsilon;
   return config;

@@ -29,7 +29,7 @@ using testing::Part;
 using testing::rounds;
 
 BufferConfig fifo(std::uint64_t capacity, std::uint32_t times = 1, std::uint64_t block_rows = 0) {
-  BufferConfig config = config_of(capacity, SamplingStrategy::kFifo, block_rows);
+  BufferConfig config = config_of(capacity, SamplingStrategy::Fifo, block_rows);
   config.max_times_sampled = times;
   return config;
 }
@@ -296,7 +296,7 @@ TEST(SampleFifo, ALapMeanwhileLeavesNoDrawOfFramesEmptyHanded) {
 }
 
 TEST(SampleLifo, GivesTheNewestRowsNewestFirstAgainAndAgain) {
-  NumberedBuffer b(config_of(10, SamplingStrategy::kLifo, 4));
+  NumberedBuffer b(config_of(10, SamplingStrategy::Lifo, 4));
   b.add(4);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(b.ids(3), (std::vector<std::int64_t>{3, 2, 1}));
   b.add(9);
@@ -306,7 +306,7 @@ TEST(SampleLifo, GivesTheNewestRowsNewestFirstAgainAndAgain) {
 }
 
 TEST(SampleLifo, GivesWholeRowsWhileOthersAreAdded) {
-  NumberedBuffer b(config_of(500, SamplingStrategy::kLifo));
+  NumberedBuffer b(config_of(500, SamplingStrategy::Lifo));
   b.add(500);
   Countdown writing(1);
   std::atomic<std::size_t> wrong{0};

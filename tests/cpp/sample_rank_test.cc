@@ -24,7 +24,7 @@ using testing::Part;
 using testing::rounds;
 
 BufferConfig ranked(std::uint64_t capacity, float alpha = 0.7F) {
-  BufferConfig config = config_of(capacity, SamplingStrategy::kRank);
+  BufferConfig config = config_of(capacity, SamplingStrategy::Rank);
   config.alpha = alpha;
   return config;
 }

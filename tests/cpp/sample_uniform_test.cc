@@ -44,7 +44,7 @@ TEST(SampleUniform, OneRowIsGivenAsOftenAsAsked) {
 TEST(SampleUniform, EveryStoredRowIsEquallyLikely) {
   for (std::size_t block_rows : {1, 7, 32}) {
     for (std::size_t added : {1, 2, 31, 32, 33, 99, 100, 101, 150, 1'033}) {
-      NumberedBuffer b(config_of(100, SamplingStrategy::kUniform, block_rows));
+      NumberedBuffer b(config_of(100, SamplingStrategy::Uniform, block_rows));
       b.add(added);
       const std::size_t live = std::min<std::size_t>(added, 100);
       std::vector<double> weights(100, 0);
@@ -102,8 +102,8 @@ TEST(SampleUniform, ARefusedBatchDoesNotCount) {
 
 TEST(SampleUniform, ChangesNothingThatIsStored) {
   for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement, SamplingStrategy::kLifo}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized, SamplingStrategy::Rank,
+        SamplingStrategy::WithoutReplacement, SamplingStrategy::Lifo}) {
     NumberedBuffer b(config_of(100, strategy));
     b.add(130);
     const Segment& segment = *b.buffer.ring().segment;
@@ -121,7 +121,7 @@ TEST(SampleUniform, ChangesNothingThatIsStored) {
 // wrong.
 TEST(SampleUniform, FindsFewRowsAmongManySlotsEvenly) {
   const Schema schema = small_schema();
-  Buffer buffer(Segment::create({}, config_of(100'000, SamplingStrategy::kUniform, 1000), schema));
+  Buffer buffer(Segment::create({}, config_of(100'000, SamplingStrategy::Uniform, 1000), schema));
   std::vector<std::unique_ptr<Writer>> writers;
   const NumberedRows row(schema, 1);
   for (std::uint16_t i = 0; i < 40; ++i) {
@@ -143,9 +143,8 @@ TEST(SampleUniform, FindsFewRowsAmongManySlotsEvenly) {
 }
 
 TEST(SampleUniform, AfterClearOnlyNewRowsAreDrawn) {
-  for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement}) {
+  for (SamplingStrategy strategy : {SamplingStrategy::Uniform, SamplingStrategy::Prioritized,
+                                    SamplingStrategy::Rank, SamplingStrategy::WithoutReplacement}) {
     NumberedBuffer b(config_of(100'000, strategy));
     b.add(100'000);
     b.ids(10);
@@ -173,8 +172,8 @@ TEST(SampleUniform, PassesOverRowsBeingWritten) {
 
 TEST(SampleUniform, ClearWhileSamplingGivesRowsOrAnError) {
   for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement, SamplingStrategy::kLifo, SamplingStrategy::kFifo}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized, SamplingStrategy::Rank,
+        SamplingStrategy::WithoutReplacement, SamplingStrategy::Lifo, SamplingStrategy::Fifo}) {
     NumberedBuffer b(config_of(200, strategy));
     Countdown writing(1);
     std::atomic<std::size_t> torn{0};

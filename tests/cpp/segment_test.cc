@@ -24,7 +24,7 @@ const ColumnEntry* columns_of(const Segment& segment) {
 }
 
 TEST(Segment, ANewOneSaysWhatItIs) {
-  BufferConfig config = config_of(1000, SamplingStrategy::kPrioritized);
+  BufferConfig config = config_of(1000, SamplingStrategy::Prioritized);
   config.seed = 42;
   config.alpha = 0.75F;
   const auto segment = Segment::create({}, config, small_schema());
@@ -58,7 +58,7 @@ TEST(Segment, KeepsTheSchema) {
 
 TEST(Segment, EverythingThatChangesStartsAtZero) {
   const auto segment =
-      Segment::create({}, config_of(100, SamplingStrategy::kPrioritized), small_schema());
+      Segment::create({}, config_of(100, SamplingStrategy::Prioritized), small_schema());
   const Layout& l = segment->layout();
   for (std::size_t at = l.owners_at; at < l.total_bytes; ++at) {
     ASSERT_EQ(segment->base()[at], std::byte{0}) << at;
@@ -105,7 +105,7 @@ TEST(Segment, MemoryIsReservedNotUsed) {
   const Schema frames = {{"obs", DType::kUInt8, {84, 84, 4}},
                          {"next_obs", DType::kUInt8, {84, 84, 4}}};
   const auto segment =
-      Segment::create({}, config_of(1'000'000, SamplingStrategy::kPrioritized), frames);
+      Segment::create({}, config_of(1'000'000, SamplingStrategy::Prioritized), frames);
   EXPECT_GT(segment->layout().total_bytes, std::size_t{56'000'000'000});
   EXPECT_LT(segment->resident_bytes(), std::size_t{16} << 20);  // a few huge pages
 }

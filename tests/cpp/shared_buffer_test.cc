@@ -98,7 +98,7 @@ TEST(SharedBuffer, AKilledWriterIsInNobodysWay) {
   EXPECT_EQ(buffer.size(), 5u);
   for (int i = 5; i < 200; ++i) buffer.add(row_of(i));
   EXPECT_EQ(buffer.size(), 64u);
-  const auto batch = buffer.sample(32);
+  const auto batch = buffer.sample_batch(32);
   const std::vector<float> ones(32, 1.0F);
   EXPECT_EQ(buffer.update_priorities(batch.indices, ones), 32u);
 }
@@ -107,12 +107,12 @@ TEST(SharedBuffer, TheConfigComesFromTheSegment) {
   const Name name("config");
   BufferConfig config = config_of(50);
   config.alpha = 0.7F;
-  config.strategy = SamplingStrategy::kRank;
+  config.strategy = SamplingStrategy::Rank;
   const Prioritized buffer = Prioritized::create(name.location, config);
   const Prioritized other = Prioritized::open(name.location);
   EXPECT_EQ(other.capacity(), 50u);
   EXPECT_EQ(other.config().alpha, 0.7F);
-  EXPECT_EQ(other.config().strategy, SamplingStrategy::kRank);
+  EXPECT_EQ(other.config().strategy, SamplingStrategy::Rank);
 }
 
 TEST(SharedBuffer, OpenedForReadingItDoesNotWrite) {

@@ -44,7 +44,7 @@ class Steps {
       : writer(buffer, streams, autoreset, {true, false, false, false}, 1),
         who_(who),
         length_(length),
-        same_step_(autoreset == Autoreset::kSameStep),
+        same_step_(autoreset == Autoreset::SameStep),
         episode_(streams),
         step_(streams),
         ids(streams) {}
@@ -95,12 +95,12 @@ class Steps {
 };
 
 inline BufferConfig step_config(std::uint64_t capacity, std::uint64_t block_rows,
-                                SamplingStrategy strategy = SamplingStrategy::kUniform) {
+                                SamplingStrategy strategy = SamplingStrategy::Uniform) {
   BufferConfig config;
   config.capacity = capacity;
   config.block_rows = block_rows;
   config.strategy = strategy;
-  config.storage = Storage::kSteps;
+  config.storage = Storage::Steps;
   config.seed = 7;
   return config;
 }

@@ -27,7 +27,11 @@ using testing::rounds;
 
 using Observation = std::array<float, 8>;
 using Plain = ReplayBuffer<Observation, std::int64_t>;
-using Prioritized = PrioritizedReplayBuffer<Observation, std::int64_t>;
+
+Plain prioritized(BufferConfig config) {
+  config.strategy = SamplingStrategy::Prioritized;
+  return config;
+}
 
 // Everything in it follows from its number.
 Plain::Row row(int number, float priority = -1) {
@@ -53,7 +57,7 @@ TEST(TypedBuffer, KeepsTheNewestTransitions) {
   EXPECT_EQ(buffer.capacity(), 10u);
   for (int i = 0; i < 25; ++i) {
     EXPECT_EQ(buffer.is_full(), i >= 10);
-    EXPECT_EQ(buffer.add(row(i)), i);
+    EXPECT_EQ(buffer.add(row(i)), static_cast<std::size_t>(i));
   }
   EXPECT_EQ(buffer.size(), 10u);
   std::set<std::int64_t> seen;
@@ -69,11 +73,11 @@ TEST(TypedBuffer, DrawsIntoWhatTheCallerHas) {
   Plain buffer({.capacity = 100});
   for (int i = 0; i < 100; ++i) buffer.add(row(i));
   std::vector<Plain::Row> rows(64);
-  std::vector<std::int64_t> ids(64);
+  std::vector<std::size_t> ids(64);
   buffer.sample(rows, ids);
   for (std::size_t i = 0; i < 64; ++i) {
     EXPECT_TRUE(whole(rows[i]));
-    EXPECT_EQ(rows[i].action, ids[i]);
+    EXPECT_EQ(rows[i].action, static_cast<std::int64_t>(ids[i]));
   }
 }
 
@@ -91,7 +95,7 @@ TEST(TypedBuffer, DrawsTheSameWhateverTheWay) {
       other.add({.action = i, .reward = 0.5F});
     }
     std::vector<typename Typed::Row> rows(n);
-    std::vector<std::int64_t> ids(n);
+    std::vector<std::size_t> ids(n);
     other.sample(rows, ids);
     const std::vector<typename Typed::Row> batch = one.sample(n);
     ASSERT_EQ(batch.size(), n);
@@ -124,7 +128,7 @@ TEST(TypedBuffer, ReadsARowInPlace) {
     for (float value : values) sum += value;
   }));
   EXPECT_EQ(sum, 8 * 17.0F);
-  for (std::int64_t gone : {std::int64_t{3}, std::int64_t{25}, std::int64_t{-1}}) {
+  for (std::size_t gone : {std::size_t{3}, std::size_t{25}, ~std::size_t{0}}) {
     EXPECT_FALSE(buffer.visit(gone, [](const auto&...) { FAIL(); }));
   }
 }
@@ -138,7 +142,7 @@ TEST(TypedBuffer, AVisitOfARowOverwrittenMeanwhileIsRefused) {
 TEST(TypedBuffer, GivesTheNewestAndForgetsThem) {
   Plain buffer({.capacity = 10});
   for (int i = 0; i < 25; ++i) buffer.add(row(i));
-  EXPECT_EQ(buffer.latest(3), (std::vector<std::int64_t>{22, 23, 24}));
+  EXPECT_EQ(buffer.latest(3), (std::vector<std::size_t>{22, 23, 24}));
   EXPECT_EQ(buffer.latest(1'000'000'000'000).size(), 10u);
   buffer.clear();
   EXPECT_EQ(buffer.size(), 0u);
@@ -198,8 +202,8 @@ TEST(TypedBuffer, StoresManyTypes) {
 
 TEST(TypedBuffer, HasEveryStrategy) {
   for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement, SamplingStrategy::kFifo, SamplingStrategy::kLifo}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized, SamplingStrategy::Rank,
+        SamplingStrategy::WithoutReplacement, SamplingStrategy::Fifo, SamplingStrategy::Lifo}) {
     Plain buffer({.capacity = 100, .strategy = strategy});
     for (int i = 0; i < 150; ++i) buffer.add(row(i));
     for (const Plain::Row& r : buffer.sample(50)) EXPECT_TRUE(whole(r));
@@ -209,14 +213,14 @@ TEST(TypedBuffer, HasEveryStrategy) {
 // ---------------------------------------------------------------------------------- by priority
 
 TEST(TypedPrioritized, DrawsByPriorityWithWeights) {
-  Prioritized buffer({.capacity = 4, .alpha = 1, .beta = 1, .epsilon = 0});
+  Plain buffer = prioritized({.capacity = 4, .alpha = 1, .beta = 1, .epsilon = 0});
   for (int i = 0; i < 4; ++i) buffer.add(row(i, static_cast<float>(i)));
-  const auto batch = buffer.sample(6000);
+  const auto batch = buffer.sample_batch(6000);
   std::array<int, 4> counts{};
   for (std::size_t i = 0; i < 6000; ++i) {
     const Plain::Row& r = batch.transitions[i];
     EXPECT_TRUE(whole(r));
-    EXPECT_EQ(r.action, batch.indices[i]);
+    EXPECT_EQ(r.action, static_cast<std::int64_t>(batch.indices[i]));
     EXPECT_EQ(r.priority, static_cast<float>(r.action));
     EXPECT_FLOAT_EQ(batch.weights[i], 1 / static_cast<float>(r.action));
     ++counts[static_cast<std::size_t>(r.action)];
@@ -227,17 +231,17 @@ TEST(TypedPrioritized, DrawsByPriorityWithWeights) {
 }
 
 TEST(TypedPrioritized, DrawsIntoWhatTheCallerHas) {
-  Prioritized one({.capacity = 100, .beta = 0.7F});
-  Prioritized other({.capacity = 100, .beta = 0.7F});
+  Plain one = prioritized({.capacity = 100, .beta = 0.7F});
+  Plain other = prioritized({.capacity = 100, .beta = 0.7F});
   for (int i = 0; i < 150; ++i) {
     one.add(row(i, static_cast<float>(i % 7)));
     other.add(row(i, static_cast<float>(i % 7)));
   }
-  std::vector<Prioritized::Row> rows(70);
-  std::vector<std::int64_t> ids(70);
+  std::vector<Plain::Row> rows(70);
+  std::vector<std::size_t> ids(70);
   std::vector<float> weights(70);
   for (int round = 0; round < 2; ++round) {
-    const auto batch = round == 0 ? one.sample(70) : one.sample(70, 0.2F);
+    const auto batch = round == 0 ? one.sample_batch(70) : one.sample_batch(70, 0.2F);
     if (round == 0) {
       other.sample(rows, ids, weights);
     } else {
@@ -247,9 +251,9 @@ TEST(TypedPrioritized, DrawsIntoWhatTheCallerHas) {
     EXPECT_EQ(batch.weights, weights);
     for (std::size_t i = 0; i < 70; ++i) {
       EXPECT_TRUE(whole(rows[i]));
-      EXPECT_EQ(rows[i].action, ids[i]);
+      EXPECT_EQ(rows[i].action, static_cast<std::int64_t>(ids[i]));
       EXPECT_EQ(rows[i].priority, static_cast<float>(ids[i] % 7));
-      EXPECT_EQ(batch.transitions[i].action, ids[i]);
+      EXPECT_EQ(batch.transitions[i].action, rows[i].action);
       EXPECT_EQ(batch.transitions[i].priority, rows[i].priority);
     }
   }
@@ -264,14 +268,14 @@ TEST(TypedPrioritized, DrawsIntoWhatTheCallerHas) {
 }
 
 TEST(TypedPrioritized, PrioritiesOfRowsThatAreGoneAreNotANumber) {
-  Store store({.capacity = 4, .strategy = SamplingStrategy::kPrioritized},
+  Store store({.capacity = 4, .strategy = SamplingStrategy::Prioritized},
               {{"k", DType::kInt64, {}}});
   for (std::int64_t k = 0; k < 6; ++k) {
     const void* columns[] = {&k};
     const auto raw = static_cast<float>(k);
     store.add(columns, &raw);
   }
-  const std::vector<std::int64_t> ids = {5, 1, 2, 6, -1, 4, 3, std::int64_t{1} << 60};
+  const std::vector<std::size_t> ids = {5, 1, 2, 6, ~std::size_t{0}, 4, 3, std::size_t{1} << 60};
   std::vector<float> raws(3 * ids.size(), 9);
   store.priorities(ids, raws.data(), 3 * sizeof(float));
   const std::vector<float> expected = {5, -1, 2, -1, -1, 4, 3, -1};  // -1: not a number
@@ -283,37 +287,37 @@ TEST(TypedPrioritized, PrioritiesOfRowsThatAreGoneAreNotANumber) {
 }
 
 TEST(TypedPrioritized, TakesUpdatesByRowId) {
-  Prioritized buffer({.capacity = 4, .alpha = 1, .epsilon = 0});
+  Plain buffer = prioritized({.capacity = 4, .alpha = 1, .epsilon = 0});
   for (int i = 0; i < 6; ++i) buffer.add(row(i));
-  const std::vector<std::int64_t> ids = {1, 2, 3, 4, 5};
+  const std::vector<std::size_t> ids = {1, 2, 3, 4, 5};
   const std::vector<float> priorities = {9, 0, 0, 7, 0};
   EXPECT_EQ(buffer.update_priorities(ids, priorities), 4u) << "row 1 is gone";
-  for (const Plain::Row& r : buffer.sample(100).transitions) {
+  for (const Plain::Row& r : buffer.sample(100)) {
     EXPECT_EQ(r.action, 4);
     EXPECT_EQ(r.priority, 7);
   }
   EXPECT_EQ(code_of([&] { buffer.update_priorities(ids, std::vector<float>{1}); }),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] {
-              buffer.update_priorities(std::vector<std::int64_t>{6}, std::vector<float>{1});
+              buffer.update_priorities(std::vector<std::size_t>{6}, std::vector<float>{1});
             }),
             ErrorCode::kInvalidArgument);
 }
 
 TEST(TypedPrioritized, APriorityBelowZeroMeansTheLargestSoFar) {
-  Prioritized buffer({.capacity = 10});
+  Plain buffer = prioritized({.capacity = 10});
   buffer.add(row(0));
   buffer.add(row(1, 5));
   buffer.add(row(2));
   std::array<float, 3> priorities{};
-  for (const Plain::Row& r : buffer.sample(200).transitions) {
+  for (const Plain::Row& r : buffer.sample(200)) {
     priorities[static_cast<std::size_t>(r.action)] = r.priority;
   }
   EXPECT_EQ(priorities, (std::array<float, 3>{1, 5, 5}));
 }
 
 TEST(TypedPrioritized, RefusesAPriorityThatIsNoNumber) {
-  Prioritized buffer({.capacity = 10});
+  Plain buffer = prioritized({.capacity = 10});
   for (float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     EXPECT_EQ(code_of([&] { buffer.add(row(0, bad)); }), ErrorCode::kInvalidArgument) << bad;
@@ -321,14 +325,8 @@ TEST(TypedPrioritized, RefusesAPriorityThatIsNoNumber) {
   EXPECT_EQ(buffer.size(), 0u);
 }
 
-TEST(TypedPrioritized, IsProportionalUnlessRankIsAskedFor) {
-  EXPECT_EQ(Prioritized({.capacity = 10}).config().strategy, SamplingStrategy::kPrioritized);
-  EXPECT_EQ(Prioritized({.capacity = 10, .strategy = SamplingStrategy::kRank}).config().strategy,
-            SamplingStrategy::kRank);
-}
-
 TEST(TypedPrioritized, WritersAndLearnersAtOnce) {
-  Prioritized buffer({.capacity = 200});
+  Plain buffer = prioritized({.capacity = 200});
   for (int i = 0; i < 200; ++i) buffer.add(row(i));
   Countdown writing(2);
   std::atomic<std::size_t> torn{0};
@@ -339,7 +337,7 @@ TEST(TypedPrioritized, WritersAndLearnersAtOnce) {
       return;
     }
     while (writing.running()) {
-      const auto batch = buffer.sample(32);
+      const auto batch = buffer.sample_batch(32);
       for (const Plain::Row& r : batch.transitions) torn.fetch_add(whole(r) ? 0 : 1);
       buffer.update_priorities(batch.indices, batch.weights);
     }

@@ -30,7 +30,7 @@ using testing::varied_schema;
 const std::vector<std::string> kNothing;
 
 BufferConfig tight(std::uint64_t capacity, std::uint64_t block_rows, std::uint64_t arena_bytes,
-                   SamplingStrategy strategy = SamplingStrategy::kUniform) {
+                   SamplingStrategy strategy = SamplingStrategy::Uniform) {
   BufferConfig config = config_of(capacity, strategy, block_rows);
   config.arena_bytes = arena_bytes;
   return config;
@@ -115,11 +115,11 @@ TEST_P(Varied, ACheckpointHasEveryRowAndGoesOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Varied,
-                         ::testing::Values(SamplingStrategy::kUniform,
-                                           SamplingStrategy::kPrioritized));
+                         ::testing::Values(SamplingStrategy::Uniform,
+                                           SamplingStrategy::Prioritized));
 
 TEST(Varied, AQueueGivesEachRowOnceInOrder) {
-  NumberedBuffer b(tight(64, 8, 2048, SamplingStrategy::kFifo), varied_schema());
+  NumberedBuffer b(tight(64, 8, 2048, SamplingStrategy::Fifo), varied_schema());
   std::uint64_t next = 0;
   for (int turn = 0; turn < 40; ++turn) {
     b.add(5);
@@ -130,7 +130,7 @@ TEST(Varied, AQueueGivesEachRowOnceInOrder) {
 
 TEST(Varied, ThreadsSeeWholeRowsWhileOthersWrite) {
   const std::size_t rounds = testing::rounds(3000);
-  NumberedBuffer b(tight(64, 8, 2048, SamplingStrategy::kPrioritized), varied_schema());
+  NumberedBuffer b(tight(64, 8, 2048, SamplingStrategy::Prioritized), varied_schema());
   b.add(64);
   std::atomic<int> writing{2};
   crowd(5, [&](std::size_t who) {
@@ -258,8 +258,8 @@ struct Steps {
       : schema{
             {"obs", DType::kUInt8, {600}, 0, testing::have_codecs() ? Codec::kLz4 : Codec::kNone},
             {"reward", DType::kFloat32, {}}} {
-    BufferConfig config = config_of(96, SamplingStrategy::kUniform, 16);
-    config.storage = Storage::kSteps;
+    BufferConfig config = config_of(96, SamplingStrategy::Uniform, 16);
+    config.storage = Storage::Steps;
     config.arena_bytes = arena_bytes;
     buffer = std::make_unique<Buffer>(Segment::create({}, config, schema));
   }
@@ -281,7 +281,7 @@ TEST(VariedSteps, FrameStacksAndSuccessorsAreThoseOfTheStreamThoughBlocksAreLeft
   constexpr std::size_t kStreams = 3;
   for (const std::uint64_t arena : {3072, 5000, 65536}) {
     Steps steps(testing::have_codecs() ? arena : 0);
-    StepWriter writer(*steps.buffer, kStreams, Autoreset::kSameStep, {true, false}, 1);
+    StepWriter writer(*steps.buffer, kStreams, Autoreset::SameStep, {true, false}, 1);
     std::vector<std::byte> obs(kStreams * 600);
     std::vector<std::byte> last(kStreams * 600);
     std::array<float, kStreams> reward{};
@@ -344,10 +344,10 @@ TEST(VariedSteps, FrameStacksAndSuccessorsAreThoseOfTheStreamThoughBlocksAreLeft
 
 TEST(VariedSteps, AViewGivesValuesOfAnyLength) {
   BufferConfig config = config_of(32);
-  config.storage = Storage::kSteps;
+  config.storage = Storage::Steps;
   Buffer buffer(
       Segment::create({}, config, {{"obs", DType::kInt32, {0}}, {"reward", DType::kFloat32, {}}}));
-  StepWriter writer(buffer, 1, Autoreset::kSameStep, {true, false}, 1);
+  StepWriter writer(buffer, 1, Autoreset::SameStep, {true, false}, 1);
   const std::uint8_t no = 0;
   const float reward = 1;
   // Step i has i items, all of them i.
@@ -361,8 +361,9 @@ TEST(VariedSteps, AViewGivesValuesOfAnyLength) {
   }
   const View view(buffer.ring(), {});
   const std::int64_t wanted[] = {1, 3};
-  Pieces next(2, 8);
-  const Output outputs[] = {{Role::kNext, 0, false, reinterpret_cast<std::byte*>(&next)}};
+  OwnPieces next(2, 8);
+  const Output outputs[] = {
+      {Role::kNext, 0, false, reinterpret_cast<std::byte*>(static_cast<Pieces*>(&next))}};
   std::int64_t ids[2];
   std::uint8_t not_made[2];
   ViewBatch batch;

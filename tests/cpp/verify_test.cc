@@ -17,8 +17,8 @@ using testing::NumberedBuffer;
 constexpr std::size_t kCapacity = 300;  // three levels of the tree, and leaves that pad it
 
 BufferConfig prioritized() {
-  BufferConfig config = config_of(kCapacity, SamplingStrategy::kPrioritized, 4);
-  config.weights = WeightScale::kGlobalMax;
+  BufferConfig config = config_of(kCapacity, SamplingStrategy::Prioritized, 4);
+  config.weights = WeightScale::GlobalMax;
   config.durable = true;
   return config;
 }
@@ -49,8 +49,8 @@ std::uint64_t word_of(std::uint32_t lap, BlockState state, std::uint16_t owner =
 
 TEST(Verify, FindsNothingInAWholeSegment) {
   for (const SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized, SamplingStrategy::kRank,
-        SamplingStrategy::kWithoutReplacement, SamplingStrategy::kFifo, SamplingStrategy::kLifo}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized, SamplingStrategy::Rank,
+        SamplingStrategy::WithoutReplacement, SamplingStrategy::Fifo, SamplingStrategy::Lifo}) {
     for (const bool durable : {false, true}) {
       BufferConfig config = config_of(37, strategy, 4);
       config.durable = durable;
@@ -83,7 +83,7 @@ TEST(Verify, FindsNothingInAWholeSegment) {
 }
 
 TEST(Verify, FindsNothingWhenOnlyRowZeroWasWrittenAndCleared) {
-  NumberedBuffer b(config_of(10, SamplingStrategy::kUniform, 4));
+  NumberedBuffer b(config_of(10, SamplingStrategy::Uniform, 4));
   b.add();
   b.buffer.clear();
   EXPECT_TRUE(verify(b.buffer.ring(), b.buffer.owners()).empty());

@@ -68,7 +68,7 @@ class Rings : public ::testing::TestWithParam<Ring> {};
 TEST_P(Rings, EveryStartIsOneTransitionOfItsOwnEpisode) {
   const auto [capacity, block_rows, streams, autoreset] = GetParam();
   for (const SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kPrioritized}) {
+       {SamplingStrategy::Uniform, SamplingStrategy::Prioritized}) {
     Buffer buffer(Segment::create({}, step_config(capacity, block_rows, strategy), step_schema()));
     Steps steps(buffer, 1, streams, autoreset, varied);
     const View view(buffer.ring(), n_step(3));
@@ -91,14 +91,14 @@ TEST_P(Rings, EveryStartIsOneTransitionOfItsOwnEpisode) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Rings,
-    ::testing::Values(Ring{40, 1, 1, Autoreset::kSameStep}, Ring{40, 8, 1, Autoreset::kNextStep},
-                      Ring{41, 8, 3, Autoreset::kSameStep}, Ring{64, 5, 4, Autoreset::kNextStep},
-                      Ring{50, 3, 7, Autoreset::kSameStep}, Ring{33, 16, 5, Autoreset::kSameStep}));
+    ::testing::Values(Ring{40, 1, 1, Autoreset::SameStep}, Ring{40, 8, 1, Autoreset::NextStep},
+                      Ring{41, 8, 3, Autoreset::SameStep}, Ring{64, 5, 4, Autoreset::NextStep},
+                      Ring{50, 3, 7, Autoreset::SameStep}, Ring{33, 16, 5, Autoreset::SameStep}));
 
 // Rows that have a successor in the buffer are starts, and no others.
 TEST(View, AStartNeedsASuccessor) {
   Buffer buffer(Segment::create({}, step_config(100, 8), step_schema()));
-  Steps steps(buffer, 1, 2, Autoreset::kSameStep,
+  Steps steps(buffer, 1, 2, Autoreset::SameStep,
               [](std::size_t, std::size_t) { return std::size_t{50}; });
   const View view(buffer.ring(), n_step(1));
   EXPECT_TRUE(buffer.starts(view, 0).empty());
@@ -116,7 +116,7 @@ TEST(View, AStartNeedsASuccessor) {
 
 TEST(View, AnEpisodeWhoseLastObservationIsMissingIsRefusedBeforeAnythingIsWritten) {
   Buffer buffer(Segment::create({}, step_config(100, 8), step_schema()));
-  StepWriter writer(buffer, 2, Autoreset::kSameStep, {true, false, false, false}, 1);
+  StepWriter writer(buffer, 2, Autoreset::SameStep, {true, false, false, false}, 1);
   const std::vector<std::byte> zeros(64);
   const std::byte* columns[] = {zeros.data(), zeros.data(), zeros.data(), zeros.data()};
   const std::uint8_t flags[] = {0, 1};
@@ -127,7 +127,7 @@ TEST(View, AnEpisodeWhoseLastObservationIsMissingIsRefusedBeforeAnythingIsWritte
 
 TEST(View, WhatIsClearedIsNotWalkedInto) {
   Buffer buffer(Segment::create({}, step_config(64, 8), step_schema()));
-  Steps steps(buffer, 1, 3, Autoreset::kSameStep, varied);
+  Steps steps(buffer, 1, 3, Autoreset::SameStep, varied);
   const View view(buffer.ring(), n_step(3));
   for (int i = 0; i < 7; ++i) steps.append();
   buffer.clear();
@@ -142,7 +142,7 @@ TEST(View, WhatIsClearedIsNotWalkedInto) {
 
 TEST(View, ADamagedWordIsNoStart) {
   Buffer buffer(Segment::create({}, step_config(100, 10), step_schema()));
-  Steps steps(buffer, 0, 1, Autoreset::kSameStep,
+  Steps steps(buffer, 0, 1, Autoreset::SameStep,
               [](std::size_t, std::size_t) { return std::size_t{30}; });
   for (int i = 0; i < 60; ++i) steps.append();
   const auto damaged = ~std::uint64_t{0};
@@ -158,7 +158,7 @@ TEST(View, ADamagedWordIsNoStart) {
 
 TEST(View, EpisodesAreCounted) {
   Buffer buffer(Segment::create({}, step_config(64, 8), step_schema()));
-  Steps steps(buffer, 1, 1, Autoreset::kNextStep,
+  Steps steps(buffer, 1, 1, Autoreset::NextStep,
               [](std::size_t, std::size_t) { return std::size_t{4}; });
   for (int i = 0; i < 15; ++i) steps.append();
   const Counters& counters = buffer.ring().counters();

@@ -47,7 +47,7 @@ TEST(ViewThreads, SequencesOfARingThatIsOverwritten) {
   constexpr std::size_t kBatch = 16;
   constexpr std::size_t kTime = 9;
   Buffer buffer(
-      Segment::create({}, step_config(300, 16, SamplingStrategy::kPrioritized), step_schema()));
+      Segment::create({}, step_config(300, 16, SamplingStrategy::Prioritized), step_schema()));
   ViewSpec spec;
   spec.sequence = true;
   spec.length = 6;
@@ -58,7 +58,7 @@ TEST(ViewThreads, SequencesOfARingThatIsOverwritten) {
   crowd(4, [&](std::size_t me) {
     if (me < 2) {
       const Part part(writing);
-      Steps steps(buffer, me, 1 + me * 3, me == 0 ? Autoreset::kSameStep : Autoreset::kNextStep,
+      Steps steps(buffer, me, 1 + me * 3, me == 0 ? Autoreset::SameStep : Autoreset::NextStep,
                   varied);
       for (std::size_t i = 0; i < rounds(20'000); ++i) steps.append();
       return;
@@ -125,7 +125,7 @@ TEST_P(SmallRings, StepsOfARingThatIsOverwritten) {
   crowd(4, [&](std::size_t me) {
     if (me < 2) {
       const Part part(writing);
-      Steps steps(buffer, me, 2 + me, Autoreset::kSameStep, varied);
+      Steps steps(buffer, me, 2 + me, Autoreset::SameStep, varied);
       for (std::size_t i = 0; i < rounds(200'000); ++i) {
         steps.append();
         if (i % 1000 == 999) steps.writer.close();

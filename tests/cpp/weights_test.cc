@@ -17,8 +17,7 @@ constexpr float kAlpha = 0.6F;
 constexpr float kEpsilon = 1e-2F;
 
 BufferConfig weighted(std::uint64_t capacity, WeightScale scale,
-                      SamplingStrategy strategy = SamplingStrategy::kPrioritized,
-                      bool cer = false) {
+                      SamplingStrategy strategy = SamplingStrategy::Prioritized, bool cer = false) {
   BufferConfig config = config_of(capacity, strategy);
   config.alpha = kAlpha;
   config.epsilon = kEpsilon;
@@ -39,7 +38,7 @@ std::vector<double> probabilities(const std::vector<float>& raws, SamplingStrate
   std::vector<double> masses;
   for (float raw : raws) {
     double mass = static_cast<double>(raw) + static_cast<double>(kEpsilon);
-    if (strategy == SamplingStrategy::kRank) {
+    if (strategy == SamplingStrategy::Rank) {
       mass = 1 / static_cast<double>(
                      1 + std::count_if(raws.begin(), raws.end(), [&](float r) { return r > raw; }));
     }
@@ -66,8 +65,8 @@ void expect_closed_form(NumberedBuffer& b, const std::vector<float>& raws, Weigh
   };
   const auto drawn = b.sample(kBatch, beta);
   double unit = 1;
-  if (scale == WeightScale::kGlobalMax) unit = weight(least);
-  if (scale == WeightScale::kBatchMax) {
+  if (scale == WeightScale::GlobalMax) unit = weight(least);
+  if (scale == WeightScale::BatchMax) {
     unit = 0;
     for (std::int64_t id : drawn.ids)
       unit = std::max(unit, weight(p[static_cast<std::size_t>(id) % p.size()]));
@@ -76,7 +75,7 @@ void expect_closed_form(NumberedBuffer& b, const std::vector<float>& raws, Weigh
     const double expected = weight(p[static_cast<std::size_t>(drawn.ids[i]) % p.size()]) / unit;
     ASSERT_NEAR(static_cast<double>(drawn.weights[i]), expected, 2e-6 * expected)
         << "beta " << beta;
-    if (scale != WeightScale::kNone) {
+    if (scale != WeightScale::None) {
       ASSERT_LE(drawn.weights[i], 1);
     }
   }
@@ -84,9 +83,8 @@ void expect_closed_form(NumberedBuffer& b, const std::vector<float>& raws, Weigh
 
 TEST(Weights, HaveTheClosedFormInEveryScale) {
   const std::vector<float> raws = random_raws(100);
-  for (SamplingStrategy strategy : {SamplingStrategy::kPrioritized, SamplingStrategy::kRank}) {
-    for (WeightScale scale :
-         {WeightScale::kBatchMax, WeightScale::kGlobalMax, WeightScale::kNone}) {
+  for (SamplingStrategy strategy : {SamplingStrategy::Prioritized, SamplingStrategy::Rank}) {
+    for (WeightScale scale : {WeightScale::BatchMax, WeightScale::GlobalMax, WeightScale::None}) {
       NumberedBuffer b(weighted(100, scale, strategy));
       b.add(raws);
       for (float beta : {0.0F, 0.4F, 1.0F, 1.7F})
@@ -97,18 +95,18 @@ TEST(Weights, HaveTheClosedFormInEveryScale) {
 
 TEST(Weights, CountTheRowsThatAreThereNotTheCapacity) {
   const std::vector<float> raws = random_raws(30);
-  for (WeightScale scale : {WeightScale::kGlobalMax, WeightScale::kNone}) {
+  for (WeightScale scale : {WeightScale::GlobalMax, WeightScale::None}) {
     NumberedBuffer b(weighted(1000, scale));
     b.add(raws);
-    expect_closed_form(b, raws, scale, SamplingStrategy::kPrioritized, 0.7F);
+    expect_closed_form(b, raws, scale, SamplingStrategy::Prioritized, 0.7F);
   }
 }
 
 // The minimum recovers when the row that had it goes, and never counts rows that are gone.
 TEST(Weights, TheGlobalMaximumFollowsUpdatesOverwritingAndClear) {
-  NumberedBuffer b(weighted(4, WeightScale::kGlobalMax));
+  NumberedBuffer b(weighted(4, WeightScale::GlobalMax));
   const auto check = [&](const std::vector<float>& raws) {
-    expect_closed_form(b, raws, WeightScale::kGlobalMax, SamplingStrategy::kPrioritized, 0.5F);
+    expect_closed_form(b, raws, WeightScale::GlobalMax, SamplingStrategy::Prioritized, 0.5F);
   };
   b.add({1e-4F, 2, 3, 4});
   check({1e-4F, 2, 3, 4});
@@ -120,15 +118,13 @@ TEST(Weights, TheGlobalMaximumFollowsUpdatesOverwritingAndClear) {
   check({5, 6, 3, 4});
   b.buffer.clear();
   b.add({7, 8});
-  expect_closed_form(b, {7, 8}, WeightScale::kGlobalMax, SamplingStrategy::kPrioritized, 0.5F);
+  expect_closed_form(b, {7, 8}, WeightScale::GlobalMax, SamplingStrategy::Prioritized, 0.5F);
 }
 
 TEST(Weights, AreOneForStrategiesWithoutPriorities) {
-  for (SamplingStrategy strategy :
-       {SamplingStrategy::kUniform, SamplingStrategy::kWithoutReplacement, SamplingStrategy::kFifo,
-        SamplingStrategy::kLifo}) {
-    for (WeightScale scale :
-         {WeightScale::kBatchMax, WeightScale::kGlobalMax, WeightScale::kNone}) {
+  for (SamplingStrategy strategy : {SamplingStrategy::Uniform, SamplingStrategy::WithoutReplacement,
+                                    SamplingStrategy::Fifo, SamplingStrategy::Lifo}) {
+    for (WeightScale scale : {WeightScale::BatchMax, WeightScale::GlobalMax, WeightScale::None}) {
       NumberedBuffer b(weighted(1000, scale, strategy));
       b.add(900);
       for (float weight : b.sample(8, 0.9F).weights) ASSERT_EQ(weight, 1);
@@ -140,15 +136,14 @@ TEST(Weights, AreOneForStrategiesWithoutPriorities) {
 TEST(Weights, TheNewestRowIsInEveryBatchWithTheWeightOfItsShare) {
   const std::vector<float> raws = random_raws(50);
   for (SamplingStrategy strategy :
-       {SamplingStrategy::kPrioritized, SamplingStrategy::kRank, SamplingStrategy::kUniform}) {
-    for (WeightScale scale :
-         {WeightScale::kBatchMax, WeightScale::kGlobalMax, WeightScale::kNone}) {
+       {SamplingStrategy::Prioritized, SamplingStrategy::Rank, SamplingStrategy::Uniform}) {
+    for (WeightScale scale : {WeightScale::BatchMax, WeightScale::GlobalMax, WeightScale::None}) {
       NumberedBuffer b(weighted(50, scale, strategy, true));
       for (std::size_t i = 0; i < 50; ++i) {
         b.add(1, &raws[i]);
         ASSERT_EQ(b.ids(3).front(), static_cast<std::int64_t>(i));
       }
-      for (int i = 0; i < 10 && strategy != SamplingStrategy::kUniform; ++i) {
+      for (int i = 0; i < 10 && strategy != SamplingStrategy::Uniform; ++i) {
         expect_closed_form(b, raws, scale, strategy, 0.8F);
       }
     }
@@ -156,7 +151,7 @@ TEST(Weights, TheNewestRowIsInEveryBatchWithTheWeightOfItsShare) {
 }
 
 TEST(Weights, ANewestRowOfPriorityZeroHasAFiniteWeight) {
-  BufferConfig config = weighted(10, WeightScale::kBatchMax, SamplingStrategy::kPrioritized, true);
+  BufferConfig config = weighted(10, WeightScale::BatchMax, SamplingStrategy::Prioritized, true);
   config.epsilon = 0;
   NumberedBuffer b(config);
   b.add({1, 2, 3, 0});

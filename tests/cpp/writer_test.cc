@@ -22,7 +22,7 @@ using testing::small_schema;
 
 struct TestRing {
   TestRing(std::uint64_t capacity, std::uint64_t block_rows,
-           SamplingStrategy strategy = SamplingStrategy::kUniform)
+           SamplingStrategy strategy = SamplingStrategy::Uniform)
       : ring(Segment::create({}, config_of(capacity, strategy, block_rows), small_schema())) {}
 
   // Appends n rows numbered from `number` and returns their ids.
@@ -174,7 +174,7 @@ TEST(Writer, CountsWhatItAddsInItsOwnersSlot) {
 }
 
 TEST(Writer, GivesNewRowsTheLargestPriorityOrTheirOwn) {
-  const TestRing t(10, 4, SamplingStrategy::kPrioritized);
+  const TestRing t(10, 4, SamplingStrategy::Prioritized);
   Writer writer(t.ring, {});
   const float own[3] = {0.5F, 3, 0};
   t.append(writer, 1, 0);
@@ -188,7 +188,7 @@ TEST(Writer, GivesNewRowsTheLargestPriorityOrTheirOwn) {
 
 TEST(Writer, ManyWritersLoseAndShareNothing) {
   constexpr std::size_t kWriters = 4;
-  const TestRing t(1000, 8, SamplingStrategy::kPrioritized);
+  const TestRing t(1000, 8, SamplingStrategy::Prioritized);
   std::vector<std::map<std::uint64_t, std::uint64_t>> written(kWriters);
   crowd(kWriters, [&](std::size_t me) {
     Writer writer(t.ring, {static_cast<std::uint16_t>(me), 1});

@@ -37,7 +37,7 @@ void add(Buffer& buffer, std::uint64_t from, std::size_t n) {
 std::unique_ptr<Buffer> new_buffer() {
   return std::make_unique<Buffer>(
       Segment::create({Location::Kind::kShm, ""},
-                      config_of(kCapacity, SamplingStrategy::kPrioritized, 8), schema()));
+                      config_of(kCapacity, SamplingStrategy::Prioritized, 8), schema()));
 }
 
 // The numbers of the oldest and the newest row of a checkpoint, all of whose rows are whole.
@@ -167,7 +167,7 @@ TEST(CheckpointCrash, AClaimOfTheOnlyBlockIsSavedWhole) {
       for (const std::size_t rows : {0, 3, 4}) {
         SCOPED_TRACE(std::string(point) + " with " + std::to_string(rows) + " rows");
         const std::unique_ptr<Buffer> buffer = std::make_unique<Buffer>(Segment::create(
-            {Location::Kind::kShm, ""}, config_of(4, SamplingStrategy::kFifo, 4), schema()));
+            {Location::Kind::kShm, ""}, config_of(4, SamplingStrategy::Fifo, 4), schema()));
         if (rows != 0) add(*buffer, 0, rows);
         buffer->release();
         crash_tests::Saved saved;

@@ -11,7 +11,7 @@ void fill(World& world) {
   world.me->add(world.config.capacity + world.config.capacity / 2 + 1, world.prioritized());
   world.promise(*world.me);
 }
-BufferConfig uniform() { return config_of(32, SamplingStrategy::kUniform, 4); }
+BufferConfig uniform() { return config_of(32, SamplingStrategy::Uniform, 4); }
 
 namespace {
 
@@ -21,14 +21,14 @@ void fill_and_release(World& world) {
 }
 
 BufferConfig prioritized(std::uint64_t capacity = 32) {
-  BufferConfig config = config_of(capacity, SamplingStrategy::kPrioritized, 4);
-  config.weights = WeightScale::kGlobalMax;
+  BufferConfig config = config_of(capacity, SamplingStrategy::Prioritized, 4);
+  config.weights = WeightScale::GlobalMax;
   return config;
 }
 BufferConfig tall() { return prioritized(5000); }  // two levels of inner nodes
-BufferConfig fifo() { return config_of(32, SamplingStrategy::kFifo, 4); }
+BufferConfig fifo() { return config_of(32, SamplingStrategy::Fifo, 4); }
 BufferConfig steps(BufferConfig config = prioritized()) {
-  config.storage = Storage::kSteps;
+  config.storage = Storage::Steps;
   return config;
 }
 BufferConfig durable() {
@@ -84,19 +84,19 @@ std::vector<Operation> writing() {
   const auto each = [&](const std::string& name, std::vector<BufferConfig> configs,
                         std::function<void(World&, Participant&)> run) {
     for (const BufferConfig& config : configs) {
-      const std::string kind = config.capacity > 256                           ? " tall"
-                               : config.durable                                ? " durable"
-                               : config.strategy == SamplingStrategy::kUniform ? " uniform"
-                               : config.strategy == SamplingStrategy::kFifo    ? " fifo"
-                                                                               : " prioritized";
+      const std::string kind = config.capacity > 256                          ? " tall"
+                               : config.durable                               ? " durable"
+                               : config.strategy == SamplingStrategy::Uniform ? " uniform"
+                               : config.strategy == SamplingStrategy::Fifo    ? " fifo"
+                                                                              : " prioritized";
       const std::string size = config.arena_bytes != 0 ? " varied" : "";
       all.push_back({name + kind + size, config, fill, run});
     }
   };
   for (const BufferConfig& config : {steps(uniform()), steps(), steps(durable())}) {
-    const std::string kind = config.durable                                  ? " durable"
-                             : config.strategy == SamplingStrategy::kUniform ? " uniform"
-                                                                             : " prioritized";
+    const std::string kind = config.durable                                 ? " durable"
+                             : config.strategy == SamplingStrategy::Uniform ? " uniform"
+                                                                            : " prioritized";
     all.push_back({"append" + kind, config, fill, [](World&, Participant& child) {
                      child.add(13, child.buffer.layout().has_priorities());
                    }});
@@ -144,12 +144,12 @@ std::vector<Operation> claiming() {
     }
   };
   using enum SamplingStrategy;
-  for (const auto& [kind, strategy] : {std::pair{"uniform", kUniform},
-                                       {"prioritized", kPrioritized},
-                                       {"rank", kRank},
-                                       {"fifo", kFifo},
-                                       {"lifo", kLifo},
-                                       {"without replacement", kWithoutReplacement}}) {
+  for (const auto& [kind, strategy] : {std::pair{"uniform", Uniform},
+                                       {"prioritized", Prioritized},
+                                       {"rank", Rank},
+                                       {"fifo", Fifo},
+                                       {"lifo", Lifo},
+                                       {"without replacement", WithoutReplacement}}) {
     claim(kind, config_of(4, strategy, 1));
   }
   claim("steps", steps(uniform()));
@@ -210,10 +210,10 @@ std::vector<Operation> changing() {
 std::vector<Operation> mending() {
   std::vector<Operation> all;
   for (const BufferConfig& config : {uniform(), prioritized(), tall(), varied(prioritized())}) {
-    const std::string kind = config.arena_bytes != 0                         ? " varied"
-                             : config.capacity > 256                         ? " tall"
-                             : config.strategy == SamplingStrategy::kUniform ? " uniform"
-                                                                             : " prioritized";
+    const std::string kind = config.arena_bytes != 0                        ? " varied"
+                             : config.capacity > 256                        ? " tall"
+                             : config.strategy == SamplingStrategy::Uniform ? " uniform"
+                                                                            : " prioritized";
     // By one that opens the buffer.
     all.push_back({"open beside the dead" + kind,
                    config,

@@ -32,7 +32,7 @@ Ids drain(Buffer& buffer) {
 class Queue : public ::testing::TestWithParam<std::uint32_t> {
  protected:
   static BufferConfig config() {
-    BufferConfig config = testing::config_of(16, SamplingStrategy::kFifo, 2);
+    BufferConfig config = testing::config_of(16, SamplingStrategy::Fifo, 2);
     config.max_times_sampled = GetParam();
     return config;
   }

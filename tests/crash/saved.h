@@ -33,7 +33,7 @@ class Saved {
     const testing::NumberedRows rows(live.layout().schema, 2);
     for (std::size_t slot = 0; slot < live.capacity(); ++slot) check_row(live, copy, slot, rows);
     World::check_streams(restored);
-    if (copy.ring().settings().strategy == static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {
+    if (copy.ring().settings().strategy == static_cast<std::uint32_t>(SamplingStrategy::Fifo)) {
       check_queue(restored);
     }
     go_on(restored, room);

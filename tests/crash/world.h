@@ -110,7 +110,7 @@ class Participant {
   void append(std::size_t n, bool with_priorities) {
     const std::vector<bool> observed(buffer.layout().schema.size(), true);
     if (!writer_) {
-      writer_ = std::make_unique<StepWriter>(buffer, 1, Autoreset::kSameStep, observed, -1);
+      writer_ = std::make_unique<StepWriter>(buffer, 1, Autoreset::SameStep, observed, -1);
     }
     NumberedRows step(buffer.layout().schema, 1);
     NumberedRows last(buffer.layout().schema, 1);
@@ -201,7 +201,7 @@ class World {
   Schema schema() const {
     return config.arena_bytes != 0 ? testing::varied_schema() : testing::small_schema();
   }
-  bool prioritized() const { return config.strategy == SamplingStrategy::kPrioritized; }
+  bool prioritized() const { return config.strategy == SamplingStrategy::Prioritized; }
 
   void promise(const Participant& who) {
     for (const auto& [id, number] : who.added) promised_[id] = number;
@@ -245,7 +245,7 @@ class World {
       if (gone[i] == 0) check_row(ids[i], out, i);
     }
     if (who.buffer.layout().has_steps()) check_streams(who);
-    if (ids.empty() || config.strategy == SamplingStrategy::kFifo) return;
+    if (ids.empty() || config.strategy == SamplingStrategy::Fifo) return;
     constexpr std::size_t kBatch = 32;
     testing::NumberedRows drawn(who.buffer.layout().schema, kBatch);
     std::int64_t drawn_ids[kBatch];
@@ -269,12 +269,12 @@ class World {
     }
     promise(who);
     check_reads(who);
-    if (config.strategy == SamplingStrategy::kFifo) drain(who);
+    if (config.strategy == SamplingStrategy::Fifo) drain(who);
     who.add(3);
     promise(who);
     testing::NumberedRows out(who.buffer.layout().schema, 1);
     std::int64_t id = 0;
-    for (int draw = 0; draw < 257 && config.strategy != SamplingStrategy::kFifo; ++draw) {
+    for (int draw = 0; draw < 257 && config.strategy != SamplingStrategy::Fifo; ++draw) {
       who.buffer.sample({1, out.out(), &id, nullptr}, 0.4F);
       check_row(id, out, 0);
     }

@@ -29,7 +29,8 @@ def cpp_prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("CMake is not installed")
     build, prefix = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("prefix")
     compression = "-DREPLAY_COMPRESSION=ON", f"-DPython_EXECUTABLE={sys.executable}"
-    run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", *compression)
+    alone = "-DREPLAY_BUILD_TESTS=OFF", "-DREPLAY_BUILD_BENCHMARKS=OFF"
+    run("cmake", "-S", ROOT, "-B", build, *alone, *compression)
     run("cmake", "--build", build)
     run("cmake", "--install", build, "--prefix", prefix, "--component", "cpp")
     shutil.rmtree(build)

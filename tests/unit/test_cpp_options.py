@@ -100,6 +100,7 @@ OPTIONS: dict[str, list[Case]] = {
     "samples_per_insert": [Case({"samples_per_insert": 1.5}, {"tolerance": 100})],
     "tolerance": [Case({"tolerance": 100}, {"samples_per_insert": 1.5})],
     "durable": [Case({"durable": True}, file=True)],
+    "enable_compression": [],  # of frames: below
     "storage": [],  # steps are no transitions: refused, below
     "seed": [Case({}, seed=6)],
 }
@@ -119,8 +120,10 @@ COLUMNS: dict[str, tuple[dict[str, Column], bool]] = {
     "expected": ({"obs": Column((None,), expected=3)}, False),
     "padded": ({"obs": Column((None,), padded=True)}, False),
 }
-#: Options that only C++ has, as what they are given to it.
-OF_CPP = {"enable_compression": 1, "arena_bytes": 65536}
+#: Options that only C++ has: Python says of each column what is expected.
+OF_CPP = {"expected", "arena_bytes"}
+FRAME = Column((2048,), "uint8")
+FRAMES = {**SCHEMA, "obs": FRAME, "next_obs": FRAME}
 
 
 def python_does(buffer: ReplayBuffer, command: str) -> Any:
@@ -294,7 +297,7 @@ def test_the_table_has_every_option() -> None:
     body = header[header.index("struct BufferConfig") :]
     of_cpp = re.findall(r"^ +[\w:]+ (\w+) = .*;", body, re.MULTILINE)
     told = set(BufferConfig(1).core_options(0)) - {"scheduled"}
-    assert set(of_cpp) == told | set(OF_CPP)
+    assert set(of_cpp) == told | OF_CPP
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -400,19 +403,46 @@ def test_cpp_follows_what_python_has_set_of_a_column(
     assert default.stats()["compression"] is None
 
 
-def test_compression_and_arenas_that_only_cpp_can_ask_for(program: Path, places: Places) -> None:
-    """Python opens what they made, and goes on in the same way."""
-    location = places.new()
-    given = [f"{name}={value}" for name, value in OF_CPP.items()]
+def frame_of(number: int) -> tuple[Any, ...]:
+    _, action, reward, _, done = row_of(number, number % 4)
+    obs = np.full(2048, number, np.uint8)
+    return obs, action, reward, obs + 1, done
+
+
+def test_both_compress_the_same_columns(program: Path, places: Places) -> None:
+    """Whichever made the buffer, the other opens it and goes on in the same way."""
+    config = BufferConfig(64, enable_compression=True)
+    by_python, by_cpp = places.new(), places.new()
+    one = ReplayBuffer.create(by_python, config, schema=FRAMES, seed=0)
+    places.buffers.append(one)
+    for i in range(ROWS):
+        one.add(*frame_of(i))
+    with Program(
+        program, "create-frames", by_cpp, "capacity=64", "enable_compression=1"
+    ) as process:
+        assert process.ask(f"fill {ROWS}") == list(range(ROWS))
+        other = places.open(by_cpp)
+        assert other._facts()["columns"] == one._facts()["columns"]
+        assert other.schema is not None
+        assert [path for path, c in other.schema.columns if c.compression] == ["obs", "next_obs"]
+        assert other.stats()["compression"] == one.stats()["compression"]
+        assert other.stats()["compression"]["ratio"] > 4
+        assert other.config == places.open(by_python).config
+        assert other.config.enable_compression
+        assert (other.get(np.arange(ROWS))["obs"] == np.arange(ROWS)[:, None]).all()
+        assert process.ask("config")["enable_compression"] == 1
+    with Program(program, "open-frames", by_python) as process:
+        assert process.ask("config")["enable_compression"] == 1
+        assert process.ask("add 2") == ROWS
+        assert (one.get([ROWS])["obs"] == np.uint8(1000 % 256)).all()
+
+
+def test_arenas_that_cpp_asks_for_are_arenas_for_python(program: Path, places: Places) -> None:
+    location, given = places.new(), ("enable_compression=1", "arena_bytes=65536")
     with Program(program, "create-frames", location, "capacity=64", *given) as process:
         assert process.ask(f"fill {ROWS}") == list(range(ROWS))
         buffer = places.open(location)
-        assert buffer.schema is not None
-        assert buffer.schema.fields["obs"] == Column((2048,), "uint8", compression="lz4")
         assert buffer.stats()["segment_bytes"] > places.make(Case({})).stats()["segment_bytes"]
-        frame = np.full(2048, 7, np.uint8)
-        row_id = buffer.add(frame, 1, 2.0, frame, False)
-        assert (buffer.get(np.arange(ROWS))["obs"] == np.arange(ROWS)[:, None]).all()
+        row_id = buffer.add(*frame_of(7))
         assert process.ask("size") == ROWS + 1
-        assert (buffer.get([row_id])["obs"] == frame).all()
-        assert buffer.stats()["compression"]["ratio"] > 4
+        assert (buffer.get([row_id])["obs"] == 7).all()

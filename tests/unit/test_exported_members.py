@@ -51,8 +51,9 @@ MEMBERS: dict[type, str] = {
     SharedArray: "array close closed create name open unlink",
     SharedCircularBuffer: "latest push sample",
     BufferConfig: """
-        alpha beta block_rows capacity cer core_options durable epsilon from_core limited
-        max_times_sampled min_size samples_per_insert storage strategy tolerance weighted weights
+        alpha beta block_rows capacity cer core_options durable enable_compression epsilon
+        from_core limited max_times_sampled min_size samples_per_insert storage strategy tolerance
+        weighted weights
     """,
     StepWriter: "append autoreset close closed end streams",
     View: "buffer get sample starts update_priorities",
@@ -101,8 +102,8 @@ SIGNATURES: dict[Any, str] = {
     SharedCircularBuffer.push: "(self, state, action, reward, next_state, done)",
     SharedCircularBuffer.sample: "(self, batch_size, seed=None)",
     SharedCircularBuffer.latest: "(self, n)",
-    BufferConfig: "(capacity, strategy='uniform', alpha=0.6, beta=0.4, epsilon=1e-06, "
-    "weights='batch', cer=False, max_times_sampled=1, block_rows=None, min_size=0, "
+    BufferConfig: "(capacity, strategy='uniform', alpha=0.6, beta=0.4, enable_compression=False, "
+    "epsilon=1e-06, weights='batch', cer=False, max_times_sampled=1, block_rows=None, min_size=0, "
     "samples_per_insert=None, tolerance=0.0, durable=False, storage='transitions')",
     ReplayBuffer.writer: "(self, streams=1, autoreset='same_step')",
     ReplayBuffer.view: "(self, *parts)",

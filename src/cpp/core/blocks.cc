@@ -31,7 +31,7 @@ Blocks::Blocks(const Segment& segment)
       capacity_(segment.layout().settings.capacity),
       end_(last_lap(capacity_) * count_),
       queue_(segment.layout().settings.strategy ==
-             static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {}
+             static_cast<std::uint32_t>(SamplingStrategy::Fifo)) {}
 
 Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   std::size_t skipped = 0;

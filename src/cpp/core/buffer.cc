@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <mutex>
@@ -499,12 +500,12 @@ void Buffer::weigh_with_newest(Draw& draw, const std::int64_t* ids, float beta,
 double Buffer::mass_of_weight_one(const Mass& mass, double least) const {
   double unit = least;
   switch (static_cast<WeightScale>(ring_.settings().weights)) {
-    case WeightScale::kBatchMax:
+    case WeightScale::BatchMax:
       break;
-    case WeightScale::kGlobalMax:
+    case WeightScale::GlobalMax:
       unit = mass.lowest;
       break;
-    case WeightScale::kNone:
+    case WeightScale::None:
       unit = mass.total / static_cast<double>(std::max<std::size_t>(1, size()));
       break;
   }
@@ -512,7 +513,7 @@ double Buffer::mass_of_weight_one(const Mass& mass, double least) const {
 }
 
 std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* columns,
-                        std::uint8_t* gone) const {
+                        std::uint8_t* gone, std::size_t step) const {
   const std::uint64_t oldest = ring_.blocks.oldest_id();
   std::atomic<std::size_t> missing{0};
   share_out(ids.size(), row_effort(), [&](std::size_t from, std::size_t end) {
@@ -524,7 +525,7 @@ std::size_t Buffer::get(std::span<const std::int64_t> ids, std::byte* const* col
         const std::uint64_t slot = id % ring_.rows.capacity();
         const std::uint64_t word = ring_.rows.word(slot).load(std::memory_order_acquire);
         found = row_committed(word) && row_id(word) == id && id >= oldest &&
-                ring_.rows.read(slot, word, columns, i);
+                ring_.rows.read(slot, word, columns, i, step);
       }
       if (gone != nullptr) gone[i] = found ? 0 : 1;
       some += found ? 0 : 1;
@@ -541,6 +542,42 @@ std::size_t Buffer::latest(std::size_t n, std::int64_t* ids) const {
         static_cast<std::int64_t>((std::uint64_t{newest[i].lap} - 1) * capacity() + newest[i].slot);
   }
   return newest.size();
+}
+
+float Buffer::beta() const {
+  const Settings& s = ring_.settings();
+  if (s.beta_steps == 0) return s.beta;
+  const double done =
+      std::min(1.0, static_cast<double>(drawn()) / static_cast<double>(s.beta_steps));
+  return static_cast<float>(s.beta + (static_cast<double>(s.beta_end) - s.beta) * done);
+}
+
+Stats Buffer::stats() const {
+  const Layout& layout = ring_.layout();
+  const Counters& c = ring_.counters();
+  const auto of = [](const std::atomic<std::uint64_t>& count) {
+    return count.load(std::memory_order_relaxed);
+  };
+  Stats stats;
+  stats.size = size();
+  stats.capacity = capacity();
+  stats.block_rows = layout.settings.block_rows;
+  stats.row_bytes = layout.row_bytes;
+  stats.raw_bytes = layout.row_bytes * capacity();
+  stats.segment_bytes = layout.total_bytes;
+  stats.resident_bytes = ring_.segment->resident_bytes();
+  stats.rows_added = ring_.rows_added();
+  stats.rows_sampled = of(c.rows_sampled);
+  stats.samples = of(c.draws);
+  stats.updates_applied = of(c.updates_applied);
+  stats.updates_stale = of(c.updates_stale);
+  stats.bytes_in = of(c.bytes_in);
+  stats.bytes_kept = of(c.bytes_kept);
+  stats.balance = limiter_.balance();
+  stats.episodes = of(c.episodes);
+  stats.episode_steps = of(c.episode_steps);
+  stats.return_sum = std::bit_cast<double>(of(c.return_bits));
+  return stats;
 }
 
 void Buffer::clear() {

@@ -25,6 +25,7 @@
 #include "os/cpu.h"
 #include "os/thread_lock.h"
 #include "os/threads.h"
+#include "replay_buffer/stats.h"
 
 namespace replay_buffer {
 
@@ -137,16 +138,22 @@ class Buffer {
   // is gone. REQUIRES: the ring has priorities.
   float raw_of(std::int64_t id) const;
 
-  // Copies rows by id. Returns how many of them are gone; `gone`, when not null, gets 1 for those,
-  // and their places in the columns are left as they were.
-  std::size_t get(std::span<const std::int64_t> ids, std::byte* const* columns,
-                  std::uint8_t* gone) const;
+  // Copies rows by id, `step` bytes apart as in a Batch. Returns how many of them are gone; `gone`,
+  // when not null, gets 1 for those, and their places in the columns hold nothing of use.
+  std::size_t get(std::span<const std::int64_t> ids, std::byte* const* columns, std::uint8_t* gone,
+                  std::size_t step = 0) const;
 
   // Ids of the newest n committed rows (fewer when there are fewer), oldest first.
   std::size_t latest(std::size_t n, std::int64_t* ids) const;
 
   std::size_t size() const { return ring_.blocks.live_rows(); }
   std::size_t capacity() const { return ring_.settings().capacity; }
+  // Whether rows that are added now take the room of others. Where values vary in size that may be
+  // so with fewer rows than the capacity.
+  bool is_full() const {
+    return size() == capacity() ||
+           (ring_.rows.has_arenas() && ring_.blocks.used_slots() == capacity());
+  }
 
   // Forgets all rows and priorities; ids go on growing. Rows added meanwhile may go or stay.
   void clear();
@@ -168,6 +175,11 @@ class Buffer {
     const std::uint64_t shared = ring_.counters().draws.load(std::memory_order_relaxed);
     return writable() ? shared : shared + own_draws_.load(std::memory_order_relaxed);
   }
+
+  Stats stats() const;
+
+  // The importance-weight exponent of the next batch: the config's, or where its schedule is.
+  float beta() const;
 
   // Returns when what was written is on the disk. For files.
   void flush() const { ring_.segment->sync(); }

@@ -20,14 +20,10 @@
 
 #include "core/ring.h"
 #include "core/unfilled.h"
+#include "replay_buffer/schema.h"
+#include "replay_buffer/stats.h"
 
 namespace replay_buffer {
-
-struct CheckpointResult {
-  std::uint64_t rows = 0;           // in the checkpoint
-  std::uint64_t bytes = 0;          // of it on the disk
-  std::uint64_t bytes_written = 0;  // by this call
-};
 
 // Saves the ring, which may be open for reading only. `path` is a directory: one that is not there
 // and whose parent is, an empty one, or a checkpoint. Throws kBusy when another checkpoint to the
@@ -36,6 +32,13 @@ struct CheckpointResult {
 // writers go on in (Buffer::room); those that are open are found.
 CheckpointResult write_checkpoint(const Ring& ring, const std::string& path,
                                   std::span<const Room> room = {});
+
+// What kind of buffer a checkpoint holds. Throws kNotFound, kCorrupt, kIncompatible.
+struct CheckpointKind {
+  BufferConfig config;
+  Schema schema;
+};
+CheckpointKind checkpoint_kind(const std::string& path);
 
 // A new segment with what a checkpoint holds; it appears at its location when it is complete. The
 // balance of the rate limiter comes with it only when `limiter` says so. `room` gets what

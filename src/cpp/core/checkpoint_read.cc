@@ -246,6 +246,11 @@ class Restorer {
 }  // namespace
 }  // namespace checkpoint
 
+CheckpointKind checkpoint_kind(const std::string& path) {
+  checkpoint::Manifest manifest = checkpoint::read_manifest(path);
+  return {checkpoint::config_of(manifest.header), std::move(manifest.schema)};
+}
+
 std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Location& location,
                                             bool limiter, std::vector<Room>* room,
                                             Existing existing) {

@@ -137,9 +137,11 @@ bool decompress(std::span<const std::byte> compressed, std::span<std::byte> to) 
 void check_codecs(const Schema& schema) {
   for (const Column& column : schema) {
     if (column.codec == Codec::kNone) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "column '" + column.name +
-                    "': this replay_buffer was built without blosc2 and cannot compress");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "column '" + column.name +
+            "': this replay_buffer was built without blosc2 and cannot compress; where CMake "
+            "finds blosc2 (`pip install blosc2` brings it) it is built with it");
   }
 }
 

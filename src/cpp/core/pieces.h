@@ -1,8 +1,7 @@
-// Where the values of a column go whose length varies: one piece for each row of a batch.
+// Pieces in memory of their own.
 //
-// How long they are is known when they are read, by several threads and in any order; so each row
-// has some room of its own, and one that needs more gets more. Stands in the place of a column's
-// memory wherever rows are read.
+// How long values are is known when they are read, by several threads and in any order; so each row
+// has some room of its own, and one that needs more gets more.
 //
 // Thread safety: room() may be called by any number of threads, each for rows of its own.
 #pragma once
@@ -12,12 +11,14 @@
 #include <memory>
 #include <vector>
 
+#include "replay_buffer/schema.h"
+
 namespace replay_buffer {
 
-class Pieces {
+class OwnPieces final : public Pieces {
  public:
   // `bytes` is what most rows will need.
-  Pieces(std::size_t rows, std::size_t bytes)
+  OwnPieces(std::size_t rows, std::size_t bytes)
       : bytes_(bytes),
         few_(std::make_unique_for_overwrite<std::byte[]>(rows * bytes)),
         sizes_(rows),
@@ -26,8 +27,7 @@ class Pieces {
   std::size_t rows() const { return sizes_.size(); }
   std::size_t size(std::size_t row) const { return sizes_[row]; }
 
-  // Memory for the value of a row, which has `size` bytes; what was there before is gone.
-  std::byte* room(std::size_t row, std::size_t size) {
+  std::byte* room(std::size_t row, std::size_t size) override {
     sizes_[row] = size;
     if (size <= bytes_) return few_.get() + row * bytes_;
     more_[row].resize(size);

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "core/packed.h"
-#include "core/pieces.h"
 #include "core/shared_bytes.h"
 #include "os/cpu.h"
 #include "os/crash_point.h"

@@ -8,17 +8,17 @@ namespace replay_buffer {
 
 std::unique_ptr<Sampler> make_sampler(const Ring& ring) {
   switch (static_cast<SamplingStrategy>(ring.settings().strategy)) {
-    case SamplingStrategy::kPrioritized:
+    case SamplingStrategy::Prioritized:
       return make_prioritized_sampler(ring);
-    case SamplingStrategy::kRank:
+    case SamplingStrategy::Rank:
       return make_rank_sampler(ring);
-    case SamplingStrategy::kWithoutReplacement:
+    case SamplingStrategy::WithoutReplacement:
       return make_epoch_sampler(ring);
-    case SamplingStrategy::kFifo:
+    case SamplingStrategy::Fifo:
       return make_fifo_sampler(ring);
-    case SamplingStrategy::kLifo:
+    case SamplingStrategy::Lifo:
       return make_lifo_sampler(ring);
-    case SamplingStrategy::kUniform:
+    case SamplingStrategy::Uniform:
       break;
   }
   return make_uniform_sampler(ring);
@@ -72,7 +72,7 @@ bool draw_by_scan(const Ring& ring, Random& random, Pick& pick) {
     const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
     if (blocks.live(word)) {
       // The queue gives out what it took: there it is the sampler that goes on.
-      if (ring.settings().strategy != static_cast<std::uint32_t>(SamplingStrategy::kFifo)) {
+      if (ring.settings().strategy != static_cast<std::uint32_t>(SamplingStrategy::Fifo)) {
         pick = {slot, Pick::kAny, 1};
       }
       return true;

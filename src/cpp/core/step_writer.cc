@@ -75,7 +75,7 @@ std::vector<bool> StepWriter::ending() const {
 }
 
 void StepWriter::check(const StepBatch& batch) const {
-  const bool same_step = autoreset_ == Autoreset::kSameStep;
+  const bool same_step = autoreset_ == Autoreset::SameStep;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     if (!same_step || flags_[i] == 0 || batch.finals != nullptr) continue;
     throw Error(ErrorCode::kInvalidArgument,
@@ -211,7 +211,7 @@ void StepWriter::take_back() {
 
 void StepWriter::write_step(const StepBatch& batch) {
   const std::size_t k = streams_.size();
-  const bool same_step = autoreset_ == Autoreset::kSameStep;
+  const bool same_step = autoreset_ == Autoreset::SameStep;
   std::vector<std::size_t> ended;     // whose last observations follow
   std::vector<std::size_t> finished;  // those, and those whose last observations come later
   std::size_t extras = 0;

@@ -16,27 +16,9 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "replay_buffer/store_writer.h"
 
 namespace replay_buffer {
-
-// Where the last observation of an episode comes from, as Gymnasium's vector environments have it.
-enum class Autoreset : std::uint32_t {
-  kSameStep = 0,  // beside the step that ended it
-  kNextStep = 1,  // as the observation of the next call, whose other values count for nothing
-};
-
-inline constexpr std::size_t kMaxStreams = 32'767;  // so that two slabs are a distance in a Link
-
-// One step of each stream. Row i of column c is at columns[c] + i * bytes(c), or in the Ragged that
-// stands there.
-struct StepBatch {
-  const std::byte* const* columns = nullptr;
-  const std::byte* const* finals = nullptr;  // last observations, null for other columns; or null
-  const std::uint8_t* terminated = nullptr;
-  const std::uint8_t* truncated = nullptr;
-  const float* raws = nullptr;  // priorities; or null
-  std::int64_t* ids = nullptr;  // gets the ids of the steps' rows; or null
-};
 
 class StepWriter {
  public:
@@ -70,7 +52,7 @@ class StepWriter {
  private:
   struct Stream {
     bool open = false;        // its last row has a successor yet to come
-    bool ending = false;      // kNextStep: that is the episode's last observation
+    bool ending = false;      // NextStep: that is the episode's last observation
     bool whole = false;       // its episode began in this chain
     bool linked = false;      // it has a last row in this chain
     std::uint64_t last = 0;   // where, counted in rows of the chain

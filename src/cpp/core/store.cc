@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/checkpoint.h"
 #include "core/codec.h"
 #include "os/cpu.h"
 #include "os/process.h"
@@ -21,9 +22,17 @@ namespace {
 
 const Priorities& priorities_of(const Buffer& buffer) {
   if (!buffer.ring().priorities) {
-    throw Error(ErrorCode::kInvalidArgument, "the strategy of this buffer keeps no priorities");
+    throw Error(ErrorCode::kInvalidArgument,
+                "this buffer keeps no priorities: only SamplingStrategy::Prioritized and Rank do");
   }
   return *buffer.ring().priorities;
+}
+
+// Ids are below 2^56, so that they are the same with and without a sign.
+std::int64_t* as_signed(std::size_t* ids) { return reinterpret_cast<std::int64_t*>(ids); }
+std::span<const std::int64_t> as_signed(std::span<const std::size_t> ids) {
+  static_assert(sizeof(std::size_t) == sizeof(std::int64_t));
+  return {reinterpret_cast<const std::int64_t*>(ids.data()), ids.size()};
 }
 
 void check_same(const Schema& there, const Schema& wanted, const std::string& location) {
@@ -69,17 +78,26 @@ void check_same(const Settings& there, const BufferConfig& config, const Schema&
   if (config.arena_bytes != 0) check("arena_bytes", there.arena_bytes, wanted.arena_bytes);
 }
 
-// Rows that are given and taken one by one, as the addresses of their values.
-void check_rows(Storage storage, const Schema& schema) {
-  if (storage == Storage::kSteps) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a buffer of steps is written and drawn from Python; C++ has transitions only");
+void check_storage(std::uint32_t there, Storage wanted, const std::string& location) {
+  if (there == static_cast<std::uint32_t>(wanted)) return;
+  throw Error(ErrorCode::kSchemaMismatch,
+              location + (wanted == Storage::Steps ? " holds transitions, not steps"
+                                                   : " holds steps, not transitions"));
+}
+
+// With the mean length of values that may have any. Private memory is only reserved, so there it is
+// a generous one.
+Schema planned(const BufferConfig& config, const Location& location, Schema schema) {
+  constexpr std::size_t kGenerous = std::size_t{64} << 10;
+  for (Column& column : schema) {
+    if (!column.variable() || column.expected != 0) continue;
+    column.expected = config.expected;
+    if (config.expected == 0 && location.kind == Location::Kind::kHeap) {
+      column.expected = static_cast<std::uint32_t>(
+          std::max<std::size_t>(1, kGenerous / std::max<std::size_t>(1, column.item_bytes())));
+    }
   }
-  for (const Column& column : schema) {
-    if (!column.variable()) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "column '" + column.name + "': values of any length are for Python only");
-  }
+  return schema;
 }
 
 // A whole number of any type.
@@ -134,11 +152,13 @@ const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot
 
 Store::Store(const BufferConfig& config, const Schema& schema)
     : Store(create("heap:", config, schema, false)) {}
-Store::Store(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {
+Store::Store(std::unique_ptr<Buffer> buffer)
+    : buffer_(std::move(buffer)), steps_(buffer_->layout().has_steps()) {
   const Schema& schema = buffer_->layout().schema;
   for (std::size_t c = 0; c < schema.size(); ++c) {
     if (schema[c].limit != 0) limited_.push_back(c);
   }
+  checked_ = steps_ || !limited_.empty();
 }
 Store::~Store() = default;
 Store::Store(Store&& other) noexcept = default;
@@ -147,18 +167,18 @@ Store& Store::operator=(Store&& other) noexcept = default;
 Store Store::create(const std::string& location, const BufferConfig& config, const Schema& schema,
                     bool overwrite) {
   os::watch_forks();
-  check_rows(config.storage, schema);
-  check_codecs(with_codecs(config, schema));
+  const Location where = Location::parse(location);
+  const Schema columns = with_codecs(config, planned(config, where, schema));
+  check_codecs(columns);
   const Existing existing = overwrite ? Existing::kReplace : Existing::kRefuse;
-  return Store(std::make_unique<Buffer>(
-      Segment::create(Location::parse(location), config, schema, {}, existing)));
+  return Store(std::make_unique<Buffer>(Segment::create(where, config, columns, {}, existing)));
 }
 
 Store Store::open_or_create(const std::string& location, const BufferConfig& config,
                             const Schema& schema) {
   for (;;) {
     try {
-      Store store = open(location, schema, false);
+      Store store = open(location, schema, config.storage, false);
       check_same(store.buffer_->layout().settings, config, schema, location);
       return store;
     } catch (const Error& error) {
@@ -172,15 +192,32 @@ Store Store::open_or_create(const std::string& location, const BufferConfig& con
   }
 }
 
-Store Store::open(const std::string& location, const Schema& schema, bool readonly) {
+Store Store::open(const std::string& location, const Schema& schema, Storage storage,
+                  bool readonly) {
   os::watch_forks();
   std::unique_ptr<Segment> segment = Segment::open(
       Location::parse(location), readonly ? os::Access::kRead : os::Access::kReadWrite);
   const Layout& layout = segment->layout();
   check_same(layout.schema, schema, location);
-  check_rows(static_cast<Storage>(layout.settings.storage), layout.schema);
+  check_storage(layout.settings.storage, storage, location);
   return Store(std::make_unique<Buffer>(std::move(segment)));
 }
+
+Store Store::restore(const std::string& path, const std::string& location, const Schema& schema,
+                     Storage storage, bool overwrite) {
+  os::watch_forks();
+  const CheckpointKind kind = checkpoint_kind(path);
+  check_same(kind.schema, schema, path);
+  check_storage(static_cast<std::uint32_t>(kind.config.storage), storage, path);
+  std::vector<Room> room;
+  auto buffer = std::make_unique<Buffer>(
+      restore_checkpoint(path, Location::parse(location), false, &room,
+                         overwrite ? Existing::kReplace : Existing::kRefuse));
+  buffer->resume(room);
+  return Store(std::move(buffer));
+}
+
+BufferConfig Store::saved_config(const std::string& path) { return checkpoint_kind(path).config; }
 
 void Store::unlink(const std::string& location) { Segment::unlink(Location::parse(location)); }
 
@@ -188,15 +225,17 @@ BufferConfig Store::config() const {
   return config_of(buffer_->layout().settings, buffer_->ring().alpha());
 }
 
-float Store::beta() const {
-  const Settings& s = buffer_->layout().settings;
-  if (s.beta_steps == 0) return s.beta;
-  const double drawn = static_cast<double>(buffer_->drawn());
-  const double done = std::min(1.0, drawn / static_cast<double>(s.beta_steps));
-  return static_cast<float>(s.beta + (static_cast<double>(s.beta_end) - s.beta) * done);
+float Store::beta() const { return buffer_->beta(); }
+
+// Rows without links would be no steps.
+void Store::check_transitions() const {
+  if (!steps_) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "this buffer holds steps: a writer adds them, and views are drawn");
 }
 
-void Store::check_limits(const void* const* columns) const {
+void Store::check_row(const void* const* columns) const {
+  check_transitions();
   for (const std::size_t c : limited_) {
     const Column& column = buffer_->layout().schema[c];
     const Number value = number_at(columns[c], column.dtype);
@@ -207,40 +246,48 @@ void Store::check_limits(const void* const* columns) const {
   }
 }
 
-std::int64_t Store::add(const void* const* columns, const float* priority) {
+std::size_t Store::add(const void* const* columns, const float* priority) {
   if (priority != nullptr && !(std::isfinite(*priority) && *priority >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "a priority must be finite and >= 0, not " +
                                                  std::to_string(*priority) + "; nothing was added");
   }
-  if (!limited_.empty()) check_limits(columns);
+  if (checked_) [[unlikely]]
+    check_row(columns);
   std::int64_t id = 0;
   Share share;
   if (buffer_->limiter().active()) share = buffer_->take_share(Want::kAdd, 1);
   buffer_->add(1, reinterpret_cast<const std::byte* const*>(columns), priority, &id);
   share.keep();
-  return id;
+  return static_cast<std::size_t>(id);
 }
 
-void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::int64_t* ids,
+void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::size_t* ids,
                    float* weights, float beta) {
+  check_transitions();
   if (n == 0) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row");
   if (!(std::isfinite(beta) && beta >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0");
   }
   Share share;
   if (buffer_->limiter().active()) share = buffer_->take_share(Want::kDraw, n);
-  buffer_->sample({n, reinterpret_cast<std::byte* const*>(columns), ids, weights, step}, beta);
+  buffer_->sample({n, reinterpret_cast<std::byte* const*>(columns), as_signed(ids), weights, step},
+                  beta);
   share.keep();
 }
 
-std::size_t Store::update_priorities(std::span<const std::int64_t> ids,
+std::size_t Store::get(std::span<const std::size_t> ids, void* const* columns,
+                       std::size_t step) const {
+  return buffer_->get(as_signed(ids), reinterpret_cast<std::byte* const*>(columns), nullptr, step);
+}
+
+std::size_t Store::update_priorities(std::span<const std::size_t> ids,
                                      std::span<const float> priorities) {
   (void)priorities_of(*buffer_);
-  return buffer_->update(ids, priorities).applied;
+  return buffer_->update(as_signed(ids), priorities).applied;
 }
 
 // The words of many rows are asked for before the first of them is waited for.
-void Store::priorities(std::span<const std::int64_t> ids, float* priorities,
+void Store::priorities(std::span<const std::size_t> ids, float* priorities,
                        std::size_t step) const {
   constexpr std::size_t kChunk = 64;
   const Priorities& words = priorities_of(*buffer_);
@@ -249,46 +296,50 @@ void Store::priorities(std::span<const std::int64_t> ids, float* priorities,
   auto* out = reinterpret_cast<std::byte*>(priorities);
   std::uint64_t slots[kChunk];
   for (std::size_t from = 0; from < ids.size(); from += kChunk) {
-    const std::span<const std::int64_t> some =
+    const std::span<const std::size_t> some =
         ids.subspan(from, std::min(kChunk, ids.size() - from));
     for (std::size_t i = 0; i < some.size(); ++i) {
-      slots[i] = static_cast<std::uint64_t>(some[i]) % capacity;
+      slots[i] = some[i] % capacity;
       os::prefetch_read(memory + slots[i]);
     }
     for (std::size_t i = 0; i < some.size(); ++i) {
       const PriorityWord word = words.of(slots[i]);
-      const bool own =
-          some[i] >= 0 && word.lap == static_cast<std::uint64_t>(some[i]) / capacity + 1;
+      const bool own = word.lap == some[i] / capacity + 1;
       const float raw = own ? word.raw : std::numeric_limits<float>::quiet_NaN();
       std::memcpy(out + (from + i) * step, &raw, sizeof(raw));
     }
   }
 }
 
-bool Store::begin_read(std::int64_t id, const void** columns) const {
+bool Store::begin_read(std::size_t id, const void** columns) const {
   const Rows& rows = buffer_->ring().rows;
   if (!end_read(id)) return false;
-  const std::size_t slot = static_cast<std::uint64_t>(id) % rows.capacity();
+  const std::size_t slot = id % rows.capacity();
   for (std::size_t c = 0; c < rows.columns(); ++c) {
     columns[c] = rows.place(c).in_arena ? unpacked(rows, c, slot) : rows.cell(c, slot);
   }
   return true;
 }
 
-bool Store::end_read(std::int64_t id) const {
-  if (id < 0) return false;
+bool Store::end_read(std::size_t id) const {
   const Rows& rows = buffer_->ring().rows;
   std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  const std::uint64_t word =
-      rows.word(static_cast<std::uint64_t>(id) % rows.capacity()).load(std::memory_order_acquire);
-  return buffer_->ring().blocks.live(word) && row_id(word) == static_cast<std::uint64_t>(id);
+  const std::uint64_t word = rows.word(id % rows.capacity()).load(std::memory_order_acquire);
+  return buffer_->ring().blocks.live(word) && row_id(word) == id;
 }
 
-std::size_t Store::latest(std::size_t n, std::int64_t* ids) const {
-  return buffer_->latest(n, ids);
+std::size_t Store::latest(std::size_t n, std::size_t* ids) const {
+  return buffer_->latest(n, as_signed(ids));
 }
 std::size_t Store::size() const { return buffer_->size(); }
 std::size_t Store::capacity() const { return buffer_->capacity(); }
+bool Store::is_full() const { return buffer_->is_full(); }
 void Store::clear() { buffer_->clear(); }
+
+CheckpointResult Store::checkpoint(const std::string& path) const {
+  return write_checkpoint(buffer_->ring(), path, buffer_->room());
+}
+
+Stats Store::stats() const { return buffer_->stats(); }
 
 }  // namespace replay_buffer

@@ -32,6 +32,18 @@ Schema to_schema(const std::vector<ColumnArgument>& columns) {
   return schema;
 }
 
+nb::list from_schema(const Schema& schema) {
+  nb::list columns;
+  for (const Column& c : schema) {
+    nb::list shape;
+    for (std::uint64_t n : c.shape) shape.append(n);
+    columns.append(nb::make_tuple(c.name, static_cast<std::uint32_t>(c.dtype), shape, c.limit,
+                                  static_cast<std::uint16_t>(c.codec), c.ratio, c.expected,
+                                  c.padded));
+  }
+  return columns;
+}
+
 BufferConfig to_config(const nb::dict& options) {
   BufferConfig config;
   config.capacity = nb::cast<std::uint64_t>(options["capacity"]);
@@ -51,6 +63,7 @@ BufferConfig to_config(const nb::dict& options) {
   config.samples_per_insert = nb::cast<double>(options["samples_per_insert"]);
   config.tolerance = nb::cast<double>(options["tolerance"]);
   config.durable = nb::cast<bool>(options["durable"]);
+  config.enable_compression = nb::cast<bool>(options["enable_compression"]);
   return config;
 }
 
@@ -148,15 +161,8 @@ nb::dict facts(const Handle& handle) {
   d["samples_per_insert"] = s.samples_per_insert;
   d["tolerance"] = s.tolerance;
   d["durable"] = s.durable != 0;
-  nb::list columns;
-  for (const Column& c : buffer.layout().schema) {
-    nb::list shape;
-    for (std::uint64_t n : c.shape) shape.append(n);
-    columns.append(nb::make_tuple(c.name, static_cast<std::uint32_t>(c.dtype), shape, c.limit,
-                                  static_cast<std::uint16_t>(c.codec), c.ratio, c.expected,
-                                  c.padded));
-  }
-  d["columns"] = columns;
+  d["enable_compression"] = s.enable_compression != 0;
+  d["columns"] = from_schema(buffer.layout().schema);
   return d;
 }
 
@@ -235,9 +241,15 @@ void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
         keep->flush();
       });
   m.def("plan", [](const std::vector<ColumnArgument>& columns, const nb::dict& options) {
-    const Schema schema = to_schema(columns);
-    const Layout layout = plan_layout(make_settings(to_config(options), schema), schema);
+    const BufferConfig config = to_config(options);
+    const Schema schema = with_codecs(config, to_schema(columns));
+    const Layout layout = plan_layout(make_settings(config, schema), schema);
     return nb::make_tuple(layout.row_bytes, layout.total_bytes);
+  });
+  m.def("with_codecs", [](const std::vector<ColumnArgument>& columns) {
+    BufferConfig config;
+    config.enable_compression = true;
+    return from_schema(with_codecs(config, to_schema(columns)));
   });
   m.def("check_location", [](const std::string& location) {
     const Location where = Location::parse(location);

@@ -253,15 +253,13 @@ nb::object limiter_state(const Buffer& buffer) {
 }
 
 // What compression has done so far; None where no column has any.
-nb::object compression_state(const Handle& handle, const Counters& c) {
+nb::object compression_state(const Handle& handle, const Stats& stats) {
   if (!handle.squeezed) return nb::none();
-  const std::uint64_t in = c.bytes_in.load(std::memory_order_relaxed);
-  const std::uint64_t kept = c.bytes_kept.load(std::memory_order_relaxed);
+  const auto kept = static_cast<double>(stats.bytes_kept);
   nb::dict d;
-  d["bytes_in"] = in;
-  d["bytes_kept"] = kept;
-  d["ratio"] =
-      kept == 0 ? nb::none() : nb::cast(static_cast<double>(in) / static_cast<double>(kept));
+  d["bytes_in"] = stats.bytes_in;
+  d["bytes_kept"] = stats.bytes_kept;
+  d["ratio"] = kept == 0 ? nb::none() : nb::cast(static_cast<double>(stats.bytes_in) / kept);
   return d;
 }
 
@@ -275,13 +273,12 @@ void release(Handle& handle) {
 }
 
 // The episodes that ended: all in all, and the latest one by one, the newest last.
-nb::dict episodes(const Buffer& buffer) {
-  const Counters& c = buffer.ring().counters();
-  const std::uint64_t count = c.episodes.load(std::memory_order_relaxed);
+nb::dict episodes(const Buffer& buffer, const Stats& stats) {
+  const std::uint64_t count = stats.episodes;
   nb::dict d;
   d["finished"] = count;
-  d["steps"] = c.episode_steps.load(std::memory_order_relaxed);
-  d["return_sum"] = std::bit_cast<double>(c.return_bits.load(std::memory_order_relaxed));
+  d["steps"] = stats.episode_steps;
+  d["return_sum"] = stats.return_sum;
   nb::list lengths;
   nb::list returns;
   for (std::uint64_t i = count < kEpisodeCount ? 0 : count - kEpisodeCount; i < count; ++i) {
@@ -298,24 +295,23 @@ nb::dict episodes(const Buffer& buffer) {
 
 nb::dict counters(const Handle& handle) {
   const Buffer& buffer = opened(handle);
-  const Layout& layout = buffer.layout();
-  const Counters& c = buffer.ring().counters();
   nb::dict d;
-  d["size"] = buffer.size();
-  d["capacity"] = buffer.capacity();
-  d["block_rows"] = layout.settings.block_rows;
-  d["row_bytes"] = layout.row_bytes;
-  d["raw_bytes"] = layout.row_bytes * layout.settings.capacity;
-  d["segment_bytes"] = layout.total_bytes;
-  d["resident_bytes"] = buffer.ring().segment->resident_bytes();
-  d["rows_added"] = buffer.ring().rows_added();
-  d["rows_sampled"] = c.rows_sampled.load(std::memory_order_relaxed);
-  d["samples"] = c.draws.load(std::memory_order_relaxed);
-  d["updates_applied"] = c.updates_applied.load(std::memory_order_relaxed);
-  d["updates_stale"] = c.updates_stale.load(std::memory_order_relaxed);
+  const Stats stats = buffer.stats();
+  d["size"] = stats.size;
+  d["capacity"] = stats.capacity;
+  d["block_rows"] = stats.block_rows;
+  d["row_bytes"] = stats.row_bytes;
+  d["raw_bytes"] = stats.raw_bytes;
+  d["segment_bytes"] = stats.segment_bytes;
+  d["resident_bytes"] = stats.resident_bytes;
+  d["rows_added"] = stats.rows_added;
+  d["rows_sampled"] = stats.rows_sampled;
+  d["samples"] = stats.samples;
+  d["updates_applied"] = stats.updates_applied;
+  d["updates_stale"] = stats.updates_stale;
   d["limiter"] = limiter_state(buffer);
-  if (layout.has_steps()) d["episodes"] = episodes(buffer);
-  d["compression"] = compression_state(handle, c);
+  if (buffer.layout().has_steps()) d["episodes"] = episodes(buffer, stats);
+  d["compression"] = compression_state(handle, stats);
   return d;
 }
 
@@ -366,6 +362,7 @@ NB_MODULE(_core, m) {
       .def("_rows_added", [](const Handle& h) { return opened(h).ring().rows_added(); })
       .def("_size", [](const Handle& h) { return opened(h).size(); })
       .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
+      .def("_is_full", [](const Handle& h) { return opened(h).is_full(); })
       .def("_total_priority", [](const Handle& h) { return priorities_of(h).tree().total(); })
       .def("_max_priority", [](const Handle& h) { return priorities_of(h).max_raw(); })
       .def("_alpha", [](const Handle& h) { return opened(h).ring().alpha(); })

@@ -41,9 +41,9 @@ ColumnType type_of_mask() {
   return type;
 }
 
-npy_intp offsets_of(const Pieces& pieces) { return static_cast<npy_intp>(pieces.rows()) + 1; }
+npy_intp offsets_of(const OwnPieces& pieces) { return static_cast<npy_intp>(pieces.rows()) + 1; }
 
-void fill_offsets(const Pieces& pieces, std::size_t item, std::byte* to) {
+void fill_offsets(const OwnPieces& pieces, std::size_t item, std::byte* to) {
   auto* offsets = reinterpret_cast<std::int64_t*>(to);
   offsets[0] = 0;
   for (std::size_t row = 0; row < pieces.rows(); ++row) {
@@ -51,14 +51,14 @@ void fill_offsets(const Pieces& pieces, std::size_t item, std::byte* to) {
   }
 }
 
-void fill_values(const Pieces& pieces, std::byte* to) {
+void fill_values(const OwnPieces& pieces, std::byte* to) {
   for (std::size_t row = 0; row < pieces.rows(); ++row) {
     pieces.copy(row, to);
     to += pieces.size(row);
   }
 }
 
-void fill_padded(const Pieces& pieces, std::size_t longest, std::size_t item, std::byte* to,
+void fill_padded(const OwnPieces& pieces, std::size_t longest, std::size_t item, std::byte* to,
                  std::byte* mask) {
   for (std::size_t row = 0; row < pieces.rows(); ++row) {
     const std::size_t size = pieces.size(row);
@@ -101,9 +101,9 @@ RaggedOutput::RaggedOutput(const std::vector<ColumnType>& types, npy_intp n, std
     const ColumnType& type = types[c];
     if (type.item == 0) continue;
     const std::size_t room = std::min<std::size_t>(2 * type.expected * type.item, 64 * 1024);
-    columns_[c].pieces = std::make_unique<Pieces>(
+    columns_[c].pieces = std::make_unique<OwnPieces>(
         static_cast<std::size_t>(n * std::max<npy_intp>(1, type.time)), room);
-    columns[c] = reinterpret_cast<std::byte*>(columns_[c].pieces.get());
+    columns[c] = reinterpret_cast<std::byte*>(static_cast<Pieces*>(columns_[c].pieces.get()));
   }
 }
 
@@ -184,7 +184,7 @@ bool RaggedOutput::put_fields(const std::vector<ColumnType>& types,
 
 bool RaggedOutput::put_values(const ColumnType& type, const Field& field, PyObject* batch,
                               Column& column) {
-  const Pieces& pieces = *column.pieces;
+  const OwnPieces& pieces = *column.pieces;
   std::size_t sum = 0;
   for (std::size_t row = 0; row < pieces.rows(); ++row) sum += pieces.size(row);
   const auto items = static_cast<npy_intp>(sum / type.item);
@@ -207,7 +207,7 @@ bool RaggedOutput::put_values(const ColumnType& type, const Field& field, PyObje
 
 bool RaggedOutput::put_padded(const ColumnType& type, const Field& field, PyObject* batch,
                               Column& column) {
-  const Pieces& pieces = *column.pieces;
+  const OwnPieces& pieces = *column.pieces;
   std::size_t longest = 0;
   for (std::size_t row = 0; row < pieces.rows(); ++row) {
     longest = std::max(longest, pieces.size(row) / type.item);

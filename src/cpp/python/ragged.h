@@ -58,8 +58,8 @@ class RaggedOutput {
 
  private:
   struct Column {
-    std::unique_ptr<Pieces> pieces;  // null where the length is fixed
-    Reference holder;                // the dict that has these arrays
+    std::unique_ptr<OwnPieces> pieces;  // null where the length is fixed
+    Reference holder;                   // the dict that has these arrays
     Reference values;
     Reference beside;  // the offsets, or the mask
   };

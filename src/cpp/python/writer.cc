@@ -140,7 +140,7 @@ void open(WriterHandle& self, nb::object owner, std::size_t streams, std::uint32
                                              static_cast<Autoreset>(autoreset), observed, reward);
   self.buffer = handle.buffer;
   self.streams = streams;
-  self.same_step = static_cast<Autoreset>(autoreset) == Autoreset::kSameStep;
+  self.same_step = static_cast<Autoreset>(autoreset) == Autoreset::SameStep;
   self.terminated = terminated;
   self.truncated = truncated;
   self.owner = std::move(owner);

@@ -166,8 +166,8 @@ void check_settings(const Settings& s) {
     invalid("block_rows must be between 1 and the capacity (less than 2^24), not " +
             std::to_string(s.block_rows));
   }
-  if (s.strategy > static_cast<std::uint32_t>(SamplingStrategy::kLifo)) invalid("unknown strategy");
-  if (s.weights > static_cast<std::uint32_t>(WeightScale::kNone)) invalid("unknown weight scale");
+  if (s.strategy > static_cast<std::uint32_t>(SamplingStrategy::Lifo)) invalid("unknown strategy");
+  if (s.weights > static_cast<std::uint32_t>(WeightScale::None)) invalid("unknown weight scale");
   if (!(s.beta >= 0 && std::isfinite(s.beta))) invalid("beta must be a finite number >= 0");
   if (!(s.epsilon >= 0 && std::isfinite(s.epsilon)))
     invalid("epsilon must be a finite number >= 0");
@@ -178,16 +178,16 @@ void check_settings(const Settings& s) {
     invalid("max_times_sampled is too large: a block can be drawn from 2^31 times");
   }
   const auto strategy = static_cast<SamplingStrategy>(s.strategy);
-  if (s.storage > static_cast<std::uint32_t>(Storage::kSteps)) invalid("unknown storage");
-  if (s.storage == static_cast<std::uint32_t>(Storage::kSteps)) {
-    if (strategy != SamplingStrategy::kUniform && strategy != SamplingStrategy::kPrioritized &&
-        strategy != SamplingStrategy::kRank) {
+  if (s.storage > static_cast<std::uint32_t>(Storage::Steps)) invalid("unknown storage");
+  if (s.storage == static_cast<std::uint32_t>(Storage::Steps)) {
+    if (strategy != SamplingStrategy::Uniform && strategy != SamplingStrategy::Prioritized &&
+        strategy != SamplingStrategy::Rank) {
       invalid("steps are drawn uniformly, by priority or by rank");
     }
     if (s.cer != 0) invalid("cer is for transitions: the newest step has no successor yet");
   }
-  if (s.cer != 0 && (strategy == SamplingStrategy::kFifo || strategy == SamplingStrategy::kLifo ||
-                     strategy == SamplingStrategy::kWithoutReplacement)) {
+  if (s.cer != 0 && (strategy == SamplingStrategy::Fifo || strategy == SamplingStrategy::Lifo ||
+                     strategy == SamplingStrategy::WithoutReplacement)) {
     invalid("cer has no meaning with this strategy");
   }
 }
@@ -195,13 +195,13 @@ void check_settings(const Settings& s) {
 }  // namespace
 
 bool Layout::has_priorities() const {
-  return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kPrioritized) ||
-         settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kRank);
+  return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::Prioritized) ||
+         settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::Rank);
 }
 
 bool Layout::has_lows() const {
-  return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kPrioritized) &&
-         settings.weights == static_cast<std::uint32_t>(WeightScale::kGlobalMax);
+  return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::Prioritized) &&
+         settings.weights == static_cast<std::uint32_t>(WeightScale::GlobalMax);
 }
 
 std::size_t Layout::rows_in(std::size_t block) const {
@@ -235,6 +235,7 @@ Settings make_settings(const BufferConfig& config, const Schema& schema) {
   s.arena_bytes = arena();
   if (s.arena_bytes != 0 && config.arena_bytes != 0) s.arena_bytes = config.arena_bytes;
   s.arena_bytes = std::min(s.arena_bytes, kMostArenaBytes);
+  s.enable_compression = config.enable_compression ? 1 : 0;
   if (!(config.alpha >= 0 && std::isfinite(config.alpha))) {
     invalid("alpha must be a finite number >= 0");
   }
@@ -262,12 +263,14 @@ BufferConfig config_of(const Settings& s, float alpha) {
   config.beta_end = s.beta_end;
   config.beta_steps = s.beta_steps;
   config.arena_bytes = s.arena_bytes;
+  config.enable_compression = s.enable_compression != 0;
   return config;
 }
 
 Schema with_codecs(const BufferConfig& config, Schema schema) {
+  constexpr std::size_t kLarge = 1024;
   for (Column& c : schema) {
-    const bool wanted = c.dtype == DType::kUInt8 && c.codec == Codec::kNone && c.bytes() > 1024;
+    const bool wanted = c.codec == Codec::kNone && (c.variable() || c.bytes() > kLarge);
     if (config.enable_compression && wanted) c.codec = Codec::kLz4;
   }
   return schema;

@@ -135,7 +135,7 @@ struct alignas(kLine) Block {
   struct Lap {
     std::atomic<std::uint64_t> back;  // lap : 32 | claims back : 32
     std::atomic<std::uint64_t> on;    // lap : 32 | claims on : 32
-    // lap : 32 | of that lap, kFifo: draws given out; else: rows after which the writer went on to
+    // lap : 32 | of that lap, Fifo: draws given out; else: rows after which the writer went on to
     // the next block because the arena was full, 0: it was not : 32
     std::atomic<std::uint64_t> taken;
   };
@@ -213,7 +213,8 @@ struct Settings {
   float beta_end;
   std::uint32_t storage;
   std::uint64_t arena_bytes;  // of each block; 0: there are no arenas
-  std::uint32_t reserved[6];
+  std::uint32_t enable_compression;
+  std::uint32_t reserved[5];
 };
 
 struct alignas(kLine) Counters {
@@ -352,13 +353,13 @@ struct Layout {
   bool has_priorities() const;
   bool has_lows() const;
   bool is_queue() const {
-    return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::kFifo);
+    return settings.strategy == static_cast<std::uint32_t>(SamplingStrategy::Fifo);
   }
   // Whether a row has something besides its bytes: a raw priority, or draws that were given back.
   bool has_numbers() const { return has_priorities() || is_queue(); }
   bool durable() const { return settings.durable != 0; }
   bool has_arenas() const { return !arena_columns.empty(); }
-  bool has_steps() const { return settings.storage == static_cast<std::uint32_t>(Storage::kSteps); }
+  bool has_steps() const { return settings.storage == static_cast<std::uint32_t>(Storage::Steps); }
   // Rows of block b: block_rows, fewer in the last one.
   std::size_t rows_in(std::size_t block) const;
 };

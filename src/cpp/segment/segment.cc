@@ -33,6 +33,17 @@ constexpr std::uint64_t kPatienceNs = 10'000'000'000;
 // Private segments of more bytes than this ask for huge pages: random rows of so many bytes miss in
 // the address translation, and a few times 2 MiB more is little beside them.
 constexpr std::size_t kHugeFrom = std::size_t{256} << 20;
+// Unless values are planned to be this long: to copy one takes long beside such a miss, and of
+// values that turn out shorter each block would take huge pages that stay empty.
+constexpr std::size_t kLongValue = std::size_t{64} << 10;
+
+bool wants_huge_pages(const Layout& layout) {
+  const auto planned_long = [](const Column& column) {
+    return column.variable() && column.expected * column.item_bytes() >= kLongValue;
+  };
+  return layout.total_bytes > kHugeFrom &&
+         std::none_of(layout.schema.begin(), layout.schema.end(), planned_long);
+}
 
 // Fills a zeroed mapping. The checksum covers what never changes: the header up to the counters,
 // and the columns.
@@ -186,7 +197,7 @@ std::unique_ptr<Segment> Segment::create(const Location& location, const BufferC
   os::File file;
   os::Mapping mapping;
   if (location.kind == Location::Kind::kHeap) {
-    mapping = os::Mapping::reserve(layout.total_bytes, layout.total_bytes > kHugeFrom);
+    mapping = os::Mapping::reserve(layout.total_bytes, wants_huge_pages(layout));
   } else {
     file = new_file(location, layout.total_bytes);
     mapping = os::Mapping::map(file, layout.total_bytes, os::Access::kReadWrite);

@@ -1,6 +1,7 @@
 // Uses the public C++ API as an installed package gives it: headers, libraries, nothing else.
 #include <replay_buffer/buffer.h>
 #include <replay_buffer/shared.h>
+#include <replay_buffer/steps.h>
 #include <replay_buffer/sum_tree.h>
 #include <unistd.h>
 
@@ -36,16 +37,54 @@ static void uniform() {
 }
 
 static void prioritized() {
-  replay_buffer::BufferConfig config{.capacity = 10, .alpha = 1, .epsilon = 0};
-  replay_buffer::PrioritizedReplayBuffer<Observation, std::int64_t> buffer(config);
+  replay_buffer::BufferConfig config{10, replay_buffer::SamplingStrategy::Prioritized, 1};
+  config.epsilon = 0;
+  replay_buffer::ReplayBuffer<Observation, std::int64_t> buffer(config);
   for (std::int64_t i = 0; i < 10; ++i) buffer.add(Row{.action = i});
-  const std::vector<std::int64_t> ids = buffer.latest(10);
+  const std::vector<std::size_t> ids = buffer.latest(10);
   std::vector<float> priorities(10, 0.0F);
   priorities[7] = 3;
   check(buffer.update_priorities(ids, priorities) == 10, "an update");
-  const auto batch = buffer.sample(16);
+  const auto batch = buffer.sample_batch(16);
   for (const Row& row : batch.transitions) check(row.action == 7, "the only row with a priority");
   check(batch.indices[0] == 7 && batch.weights[0] == 1, "its id and weight");
+}
+
+static void any_length() {
+  using Tokens = std::vector<std::int32_t>;
+  replay_buffer::ReplayBuffer<Tokens, float> buffer({.capacity = 10});
+  buffer.add({.observation = {1, 2, 3}, .next_observation = {}});
+  const auto row = buffer.sample(1)[0];
+  check(row.observation == Tokens{1, 2, 3} && row.next_observation.empty(), "any length");
+}
+
+static void steps() {
+  replay_buffer::StepBuffer<Observation, std::int64_t> buffer({.capacity = 50});
+  auto writer = buffer.writer();
+  const Observation last{9};
+  for (std::int64_t i = 0; i < 10; ++i) {
+    const bool end = i == 9;
+    writer.append(
+        {.action = i, .reward = 1, .terminated = end, .final_observation = end ? &last : nullptr});
+  }
+  const auto batch = buffer.view(replay_buffer::NStep{.n = 10, .gamma = 1}).sample(8);
+  for (std::size_t i = 0; i < 8; ++i) {
+    check(batch.returns[i] == static_cast<float>(10 - batch.actions[i]), "a return");
+    check(batch.next_observations[i] == last && batch.discounts[i] == 0, "the end of an episode");
+  }
+}
+
+// Where the library was built with a codec it is in what was installed; else it says so.
+static void compressed() {
+  using Frame = std::array<std::uint8_t, 4096>;
+  try {
+    replay_buffer::ReplayBuffer<Frame, int> buffer({.capacity = 10, .enable_compression = true});
+    buffer.add({.observation = Frame{7}});
+    check(buffer.sample(1)[0].observation[0] == 7, "a compressed row");
+    check(buffer.stats().bytes_kept < buffer.stats().bytes_in, "its size");
+  } catch (const replay_buffer::Error& error) {
+    check(std::string(error.what()).find("blosc2") != std::string::npos, error.what());
+  }
 }
 
 template <class Shared>
@@ -72,6 +111,9 @@ static void errors() {
 int main() {
   uniform();
   prioritized();
+  any_length();
+  steps();
+  compressed();
   shared<replay_buffer::SharedCircularBuffer<Observation, std::int64_t>>("package");
   shared<replay_buffer::SharedPrioritizedReplayBuffer<Observation, std::int64_t>>("package");
   errors();

@@ -1,6 +1,6 @@
 // Uses a buffer at a location as a test in Python tells it, and prints what came of it.
 //
-//   options open LOCATION
+//   options open|open-frames LOCATION
 //   options create|create-frames LOCATION NAME=VALUE...
 //
 // Observations are 32 float32, of frames 2,048 uint8. Each line of the standard input is a command;
@@ -58,13 +58,14 @@ static std::string config_of(const rb::BufferConfig& c) {
   out.precision(17);
   out << "{\"capacity\": " << c.capacity << ", \"strategy\": " << static_cast<int>(c.strategy)
       << ", \"storage\": " << static_cast<int>(c.storage) << ", \"alpha\": " << c.alpha
-      << ", \"beta\": " << c.beta << ", \"epsilon\": " << c.epsilon
-      << ", \"weights\": " << static_cast<int>(c.weights) << ", \"cer\": " << c.cer
-      << ", \"max_times_sampled\": " << c.max_times_sampled << ", \"seed\": " << c.seed
-      << ", \"block_rows\": " << c.block_rows << ", \"min_size\": " << c.min_size
-      << ", \"samples_per_insert\": " << c.samples_per_insert << ", \"tolerance\": " << c.tolerance
-      << ", \"durable\": " << c.durable << ", \"beta_end\": " << c.beta_end
-      << ", \"beta_steps\": " << c.beta_steps << ", \"arena_bytes\": " << c.arena_bytes << "}";
+      << ", \"beta\": " << c.beta << ", \"enable_compression\": " << c.enable_compression
+      << ", \"epsilon\": " << c.epsilon << ", \"weights\": " << static_cast<int>(c.weights)
+      << ", \"cer\": " << c.cer << ", \"max_times_sampled\": " << c.max_times_sampled
+      << ", \"seed\": " << c.seed << ", \"block_rows\": " << c.block_rows
+      << ", \"min_size\": " << c.min_size << ", \"samples_per_insert\": " << c.samples_per_insert
+      << ", \"tolerance\": " << c.tolerance << ", \"durable\": " << c.durable
+      << ", \"beta_end\": " << c.beta_end << ", \"beta_steps\": " << c.beta_steps
+      << ", \"arena_bytes\": " << c.arena_bytes << "}";
   return out.str();
 }
 
@@ -73,7 +74,7 @@ static void draw(Buffer& buffer, std::size_t n, std::size_t batches) {
   std::ostringstream out;
   for (std::size_t i = 0; i < batches; ++i) {
     std::vector<typename Buffer::Row> rows(n);
-    std::vector<std::int64_t> ids(n);
+    std::vector<std::size_t> ids(n);
     std::vector<float> weights;
     if constexpr (std::is_same_v<Buffer, Prioritized>) {
       weights.resize(n);
@@ -107,7 +108,7 @@ static void obey(Buffer& buffer, std::istringstream& line) {
   } else if (command == "fill") {
     std::int64_t n = 0;
     line >> n;
-    std::vector<std::int64_t> ids;
+    std::vector<std::size_t> ids;
     for (std::int64_t i = 0; i < n; ++i) ids.push_back(buffer.add(row_of<Row>(i, i % 4)));
     std::cout << list(ids) << std::endl;
   } else if (command == "add") {
@@ -119,7 +120,7 @@ static void obey(Buffer& buffer, std::istringstream& line) {
     line >> priority;
     std::size_t updated = 0;
     if constexpr (std::is_same_v<Buffer, Prioritized>) {
-      const std::vector<std::int64_t> ids = buffer.latest(4);
+      const std::vector<std::size_t> ids = buffer.latest(4);
       updated = buffer.update_priorities(ids, std::vector<float>(ids.size(), priority));
     }
     std::cout << updated << std::endl;
@@ -169,6 +170,7 @@ static rb::BufferConfig config_from(const std::map<std::string, double>& given) 
   get("tolerance", config.tolerance);
   get("durable", config.durable);
   get("enable_compression", config.enable_compression);
+  get("expected", config.expected);
   get("arena_bytes", config.arena_bytes);
   get("beta_end", config.beta_end);
   get("beta_steps", config.beta_steps);
@@ -187,10 +189,12 @@ int main(int argc, char** argv) try {
     const rb::BufferConfig config = config_from(given);
     verb == "create" ? serve(Circular::create(argv[2], config))
                      : serve(Frames::create(argv[2], config));
+  } else if (verb == "open-frames") {
+    serve(Frames::open(argv[2]));
   } else if (verb == "open") {
     const rb::SamplingStrategy strategy = Circular::open(argv[2], true).config().strategy;
     const bool weighted =
-        strategy == rb::SamplingStrategy::kPrioritized || strategy == rb::SamplingStrategy::kRank;
+        strategy == rb::SamplingStrategy::Prioritized || strategy == rb::SamplingStrategy::Rank;
     weighted ? serve(Prioritized::open(argv[2])) : serve(Circular::open(argv[2]));
   } else {
     return 2;
