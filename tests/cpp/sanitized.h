@@ -1,4 +1,4 @@
-// How much work a test does: less when a sanitizer makes every step slow.
+// How much work a test does: less when a sanitizer or valgrind makes every step slow.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ namespace replay_buffer::testing {
 #endif
 #endif
 
-// n, or a part of it under the sanitizers.
+// n, or a part of it under the sanitizers and under valgrind (scripts/test_valgrind.sh defines it).
 constexpr std::size_t rounds(std::size_t n) {
-#if defined(REPLAY_TEST_THREAD_SANITIZER)
+#if defined(REPLAY_TEST_THREAD_SANITIZER) || defined(REPLAY_TEST_VALGRIND)
   return n / 50 > 0 ? n / 50 : 1;
 #elif defined(REPLAY_TEST_ADDRESS_SANITIZER)
   return n / 5 > 0 ? n / 5 : 1;
