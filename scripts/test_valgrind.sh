@@ -6,12 +6,21 @@ cd "$(dirname "$0")/.."
 dir=build/valgrind
 
 echo "C++ tests in $dir under valgrind"
+if ! command -v valgrind >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  apt-get install -y -qq valgrind || true
+fi
 if ! command -v valgrind >/dev/null; then
-  if [ "$(id -u)" = 0 ]; then apt-get install -y -qq valgrind; fi
+  echo "valgrind SKIPPED: it is not installed" >&2
+  [ "${CI:-}" != true ]
+  exit
 fi
 scripts/configure_cpp.sh $dir -DCMAKE_CXX_FLAGS="-g1 -DREPLAY_TEST_VALGRIND" ||
   exit $(($? == 77 ? 0 : 1))
 cmake --build $dir --target replay_tests
-# Valgrind runs one thread at a time: in turns, or one that spins would keep the others from going on.
-valgrind --quiet --error-exitcode=1 --leak-check=full --fair-sched=yes \
-  --suppressions=tests/cpp/valgrind.supp $dir/replay_tests --gtest_brief=1 --gtest_filter="${1:-*}"
+
+# Valgrind refuses reservations of 128 GB and more, with an error of its own.
+excluded=OsMemory.ImpossibleReservationsAreErrors:Capacities/LastLap.*/6
+# It runs one thread at a time: in fair turns, so that one that spins lets the others go on.
+valgrind --quiet --error-exitcode=9 --leak-check=full --fair-sched=yes \
+  --suppressions=tests/cpp/valgrind.supp \
+  $dir/replay_tests --gtest_brief=1 --gtest_filter="${1:-*}-$excluded"
