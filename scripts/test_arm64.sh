@@ -26,7 +26,7 @@ fi
 [ -d $dir/blosc2 ] || .venv/bin/pip install --quiet --disable-pip-version-check --no-deps \
   --only-binary=:all: --platform manylinux_2_28_aarch64 --target $dir/blosc2 blosc2
 PYTHONPATH=$PWD/$dir/blosc2 scripts/configure_cpp.sh $dir \
-  -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+  -DCMAKE_CXX_FLAGS=-DREPLAY_TEST_EMULATED -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
   -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
   "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu" \
   -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DREPLAY_FETCH_GTEST=ON \

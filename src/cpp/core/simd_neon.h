@@ -66,9 +66,9 @@ struct Four {
     const float64x2_t high = product(vmovl_high_s32(x.whole), vcvt_high_f64_f32(x.rest.v));
     const float64x2_t n_low = vrndnq_f64(low);
     const float64x2_t n_high = vrndnq_f64(high);
-    return {vcombine_s32(vmovn_s64(vcvtq_s64_f64(n_low)), vmovn_s64(vcvtq_s64_f64(n_high))),
-            {vcombine_f32(vcvt_f32_f64(vsubq_f64(low, n_low)),
-                          vcvt_f32_f64(vsubq_f64(high, n_high)))}};
+    return {
+        vcombine_s32(vmovn_s64(vcvtq_s64_f64(n_low)), vmovn_s64(vcvtq_s64_f64(n_high))),
+        {vcombine_f32(vcvt_f32_f64(vsubq_f64(low, n_low)), vcvt_f32_f64(vsubq_f64(high, n_high)))}};
   }
   Four scaled(Whole n) const {
     const int32x4_t exponent = vaddq_s32(n, vdupq_n_s32(kExponentOfOne));
