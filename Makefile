@@ -1,7 +1,7 @@
 # Every target works on a fresh clone: the scripts make .venv and install what they need into it.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: demo test check bench compare asan tsan soak clean
+.PHONY: demo test check bench compare asan tsan valgrind arm64 soak clean
 
 demo:  ## a DQN learns CartPole from the buffer
 	scripts/venv.sh build demo
@@ -39,6 +39,14 @@ asan:  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan:  ## C++ tests under ThreadSanitizer
 	scripts/venv.sh build
 	scripts/test_cpp.sh build/tsan thread
+
+valgrind:  ## C++ tests under valgrind
+	scripts/venv.sh build
+	scripts/test_valgrind.sh
+
+arm64:  ## C++ tests compiled for arm64, under qemu-user
+	scripts/venv.sh build
+	scripts/test_arm64.sh
 
 soak:  ## the tests that run for minutes
 	scripts/venv.sh build test

@@ -1,4 +1,4 @@
-// How much work a test does: less when a sanitizer makes every step slow.
+// How much work a test does: less when a sanitizer, valgrind or an emulator makes every step slow.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace replay_buffer::testing {
 #endif
 #endif
 
-// n, or a part of it under the sanitizers.
+// n, or a part of it. scripts/test_valgrind.sh and test_arm64.sh define what no compiler does.
 constexpr std::size_t rounds(std::size_t n) {
-#if defined(REPLAY_TEST_THREAD_SANITIZER)
+#if defined(REPLAY_TEST_THREAD_SANITIZER) || defined(REPLAY_TEST_VALGRIND)
   return n / 50 > 0 ? n / 50 : 1;
-#elif defined(REPLAY_TEST_ADDRESS_SANITIZER)
+#elif defined(REPLAY_TEST_ADDRESS_SANITIZER) || defined(REPLAY_TEST_EMULATED)
   return n / 5 > 0 ? n / 5 : 1;
 #else
   return n;

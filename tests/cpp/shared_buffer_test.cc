@@ -1,12 +1,13 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <deque>
 #include <string>
 
 #include "numbered.h"
+#include "os_child.h"
 #include "replay_buffer/shared.h"
 
 namespace replay_buffer {
@@ -15,6 +16,7 @@ namespace {
 using Observation = std::array<float, 4>;
 using Circular = SharedCircularBuffer<Observation, std::int64_t>;
 using Prioritized = SharedPrioritizedReplayBuffer<Observation, std::int64_t>;
+using os::testing::Child;
 using testing::code_of;
 
 // A name of this test and process, removed at the end.
@@ -42,21 +44,14 @@ Transition<Observation, std::int64_t> row_of(int i) {
   return {{x, x, x, x}, i, x, {x, x, x, x}, false};
 }
 
-// Runs work() in a child that opened the buffer anew. Returns its wait status.
+// Runs work() in a child. Returns how it ended: see Child::join().
 template <class Work>
 int in_child(Work&& work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      work();
-    } catch (...) {
-      ::_exit(1);
-    }
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status;
+  Child child([&] {
+    work();
+    return 0;
+  });
+  return child.join();
 }
 
 TEST(SharedBuffer, WhatAnotherProcessAddsIsThere) {
@@ -94,7 +89,7 @@ TEST(SharedBuffer, AKilledWriterIsInNobodysWay) {
     for (int i = 0; i < 5; ++i) other.add(row_of(i));
     ::kill(::getpid(), SIGKILL);
   });
-  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(status, 128 + SIGKILL);
   EXPECT_EQ(buffer.size(), 5u);
   for (int i = 5; i < 200; ++i) buffer.add(row_of(i));
   EXPECT_EQ(buffer.size(), 64u);
@@ -147,7 +142,7 @@ TEST(SharedBuffer, RowsAreReplacedOnlyWhereThatIsAsked) {
     for (int i = 0; i < 10; ++i) buffer.add(row_of(i));
     ::kill(::getpid(), SIGKILL);
   });
-  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(status, 128 + SIGKILL);
   EXPECT_EQ(code_of([&] { Circular::create(name.location, config_of(50)); }),
             ErrorCode::kAlreadyExists);
   Circular old = Circular::open(name.location);
@@ -161,23 +156,15 @@ TEST(SharedBuffer, RowsAreReplacedOnlyWhereThatIsAsked) {
 
 TEST(SharedBuffer, OfManyThatOpenOrCreateOneCreates) {
   const Name name("open_or_create");
-  std::vector<pid_t> children;
+  std::deque<Child> children;
   for (int child = 0; child < 8; ++child) {
-    children.push_back(::fork());
-    if (children.back() != 0) continue;
-    try {
+    children.emplace_back([&] {
       Circular buffer = Circular::open_or_create(name.location, config_of(1000));
       for (int i = 0; i < 10; ++i) buffer.add(row_of(i));
-    } catch (...) {
-      ::_exit(1);
-    }
-    ::_exit(0);
+      return 0;
+    });
   }
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-  }
+  for (Child& child : children) EXPECT_EQ(child.join(), 0);
   EXPECT_EQ(Circular::open(name.location).size(), 80u);
 }
 

@@ -10,7 +10,7 @@
 
 #include "chi_square.h"
 #include "core/random.h"
-#include "core/simd.h"
+#include "core/sixteen.h"
 #include "crowd.h"
 #include "os/memory.h"
 #include "sanitized.h"
@@ -352,43 +352,6 @@ TEST(Tree, KnowsTheLeastPositiveLeaf) {
       }
       ASSERT_EQ(t.tree.lowest(), least);
     }
-  }
-}
-
-// The inner loops, which have a form for the processor's vectors, against a plain scan.
-template <class Child>
-void expect_loops_scan(Child (&children)[kFanout], const std::vector<double>& values) {
-  double sum = 0;
-  for (std::size_t i = 0; i < kFanout; ++i) {
-    for (double target : {sum, sum + values[i] / 2}) {
-      if (values[i] == 0) continue;
-      const Found found = find16(children, static_cast<float>(target));
-      ASSERT_EQ(found.child, i);
-      ASSERT_EQ(static_cast<double>(found.before), sum);
-    }
-    sum += values[i];
-  }
-  ASSERT_EQ(static_cast<double>(sum16(children)), sum);
-  const Found past = find16(children, static_cast<float>(sum));
-  ASSERT_EQ(past.child, kFanout);
-  ASSERT_EQ(static_cast<double>(past.before), sum);
-}
-
-TEST(Tree, InnerLoopsScanLeavesAndNodes) {
-  alignas(64) std::atomic<float> leaves[kFanout];
-  alignas(64) std::atomic<std::uint64_t> nodes[kFanout];
-  Random random(10, 0);
-  for (int round = 0; round < 2000; ++round) {
-    std::vector<double> values(kFanout);
-    for (std::size_t i = 0; i < kFanout; ++i) {
-      const auto value = static_cast<float>(random.below(3) * random.below(1000));
-      values[i] = static_cast<double>(value);
-      leaves[i].store(value);
-      // The version in the upper half, which as a float is anything.
-      nodes[i].store((random.next() << 32) | std::bit_cast<std::uint32_t>(value));
-    }
-    expect_loops_scan(leaves, values);
-    expect_loops_scan(nodes, values);
   }
 }
 

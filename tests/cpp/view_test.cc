@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <ostream>
 #include <set>
 
 #include "core/verify.h"
@@ -62,6 +63,11 @@ struct Ring {
   std::size_t streams;
   Autoreset autoreset;
 };
+
+void PrintTo(const Ring& ring, std::ostream* out) {
+  *out << ring.streams << " streams in " << ring.capacity << " rows, " << ring.block_rows
+       << " a block, " << (ring.autoreset == Autoreset::kNextStep ? "next step" : "same step");
+}
 
 class Rings : public ::testing::TestWithParam<Ring> {};
 

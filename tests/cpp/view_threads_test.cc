@@ -1,6 +1,8 @@
 // Views while writers overwrite what they read: never a torn row, never another stream's.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "core/view.h"
 #include "crowd.h"
 #include "sanitized.h"
@@ -107,6 +109,10 @@ struct Small {
   std::uint64_t block_rows;
   std::uint32_t steps;
 };
+
+void PrintTo(const Small& ring, std::ostream* out) {
+  *out << ring.steps << " steps in " << ring.capacity << " rows, " << ring.block_rows << " a block";
+}
 
 class SmallRings : public ::testing::TestWithParam<Small> {};
 INSTANTIATE_TEST_SUITE_P(ViewThreads, SmallRings,

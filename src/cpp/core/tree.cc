@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/simd.h"
+#include "core/sixteen.h"
 #include "os/crash_point.h"
 
 namespace replay_buffer {

@@ -35,9 +35,13 @@ struct Stat {
   std::uint64_t start_time = 0;
 };
 
-// Fields 3, 20 and 22 of /proc/PID/stat. The name in field 2 may hold any character, so fields are
-// counted from the last ')'.
-bool read_stat(const char* path, Stat& stat) {
+// Fields 3, 20 and 22 of the stat file of a process's first thread, which are those of the process.
+// Not of /proc/PID/stat: qemu-user makes that one up for the process it runs, with another start
+// time for each thread. The name in field 2 may hold any character, so fields are counted from the
+// last ')'.
+bool read_stat(long pid, Stat& stat) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%ld/task/%ld/stat", pid, pid);
   char text[1024];
   if (read_text(path, text, sizeof text) <= 0) return false;
   const char* at = std::strrchr(text, ')');
@@ -74,13 +78,14 @@ std::uint64_t query_namespace() {
   return digest == 0 ? 1 : digest;
 }
 
-// /proc may have been mounted by another pid namespace; the numbers in it are then not ours.
-bool proc_is_ours() {
+// The number of this process in /proc, which another pid namespace may have mounted; 0 when there
+// is none.
+long own_number() {
   char target[32];
   const ssize_t n = ::readlink("/proc/self", target, sizeof target - 1);
-  if (n <= 0) return false;
+  if (n <= 0) return 0;
   target[n] = '\0';
-  return std::strtol(target, nullptr, 10) == static_cast<long>(::getpid());
+  return std::strtol(target, nullptr, 10);
 }
 
 }  // namespace
@@ -98,7 +103,7 @@ ProcessIdentity query_self() {
   ProcessIdentity identity;
   identity.pid = static_cast<std::uint32_t>(::getpid());
   Stat stat;
-  if (read_stat("/proc/self/stat", stat)) identity.start_time = stat.start_time;
+  if (read_stat(own_number(), stat)) identity.start_time = stat.start_time;
   identity.pid_namespace = query_namespace();
   return identity;
 }
@@ -107,11 +112,9 @@ bool query_gone(const ProcessIdentity& process) {
   const auto pid = static_cast<pid_t>(process.pid);
   // The kernel's own word; a missing directory in /proc is none, since it may be hidden (hidepid).
   if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
-  if (!proc_is_ours()) return false;
-  char path[40];
-  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
+  if (own_number() != ::getpid()) return false;  // the numbers in it are not ours
   Stat stat;
-  if (!read_stat(path, stat)) return ::kill(pid, 0) != 0 && errno == ESRCH;
+  if (!read_stat(pid, stat)) return ::kill(pid, 0) != 0 && errno == ESRCH;
   if (process.start_time != 0 && stat.start_time != process.start_time) return true;
   // A zombie whose first thread ended before the others still runs.
   return process.start_time != 0 && stat.state == 'Z' && stat.n_threads <= 1;
