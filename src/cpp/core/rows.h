@@ -61,7 +61,7 @@ class Rows {
         records_(segment.records()),
         stride_(segment.layout().record_stride),
         stride_bits_(std::has_single_bit(stride_) ? std::countr_zero(stride_) : 0),
-        last_line_((most_lines(stride_) - 1) * kLine),
+        reach_(most_lines(stride_) * kLine),
         capacity_(segment.layout().settings.capacity),
         checks_(segment.layout().durable() ? segment.checks() : nullptr),
         link_(segment.layout().link),
@@ -141,8 +141,9 @@ class Rows {
   // All lines that a record can lie on, wherever on its first one it begins.
   REPLAY_ALWAYS_INLINE void prefetch_record(const std::byte* record) const {
     os::prefetch_read(record);
-    for (std::size_t at = kLine; at < last_line_; at += kLine) os::prefetch_read(record + at);
-    if (last_line_ > 0) os::prefetch_read(record + stride_ - 1);
+    for (std::size_t at = 2 * kLine; at < reach_; at += kLine)
+      os::prefetch_read(record + at - kLine);
+    if (reach_ > kLine) os::prefetch_read(record + stride_ - 1);
   }
 
   // All rows in [slot, end).
@@ -438,8 +439,8 @@ class Rows {
   std::size_t word_stride_;
   std::byte* records_;
   std::size_t stride_;
-  int stride_bits_;        // of a power of two; else 0
-  std::size_t last_line_;  // how far on, at most, the last line of a record begins
+  int stride_bits_;    // of a power of two; else 0
+  std::size_t reach_;  // of a record: the bytes of all lines that it can lie on
   std::size_t capacity_;
   std::atomic<std::uint64_t>* checks_;  // null unless durable
   ColumnPlace link_;
