@@ -138,6 +138,12 @@ class Rows {
   }
   // Whether a row has more than the line it begins with.
   bool scattered() const { return apart_ || stride_ > kLine; }
+  // The most cache lines that one of many records lies on, which lie one after the other from the
+  // start of a page on: each begins at a multiple of what its stride and a line have in common.
+  static constexpr std::size_t most_lines(std::size_t stride) {
+    const std::size_t latest_start = kLine - std::gcd(stride, kLine);
+    return std::max<std::size_t>(1, (latest_start + stride + kLine - 1) / kLine);
+  }
   // All lines that a record can lie on, wherever on its first one it begins.
   REPLAY_ALWAYS_INLINE void prefetch_record(const std::byte* record) const {
     os::prefetch_read(record);
@@ -342,12 +348,6 @@ class Rows {
   }
 
  private:
-  // Of records one after the other, which begin at any multiple of what their stride and a line
-  // have in common.
-  static std::size_t most_lines(std::size_t stride) {
-    const std::size_t latest_start = kLine - std::gcd(stride, kLine);
-    return std::max<std::size_t>(1, (latest_start + stride + kLine - 1) / kLine);
-  }
   static void copy_column(std::byte* to, std::size_t step, const std::byte* const* from,
                           std::size_t offset, std::size_t n, std::size_t bytes) {
     switch (bytes) {
