@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -18,8 +19,12 @@ Cells = Iterator[tuple[str, Cell]]
 
 
 def floor_cells(rows: Workload) -> Cells:
-    """An empty builtin call; the arrays of a batch, uninitialised, in a dict."""
+    """An empty builtin call, alone and with what other cells do to get new arguments for each call;
+    the arrays of a batch, uninitialised, in a dict.
+    """
     yield "empty call", Cell(Call(gc.isenabled))
+    fetched = Fresh(itertools.cycle([rows]).__next__)
+    yield "two fetched arguments", Cell(Call(operator.is_, (fetched, fetched)))
     for n in (32, 256):
         yield f"six arrays of {n}", Cell(Call(arrays_of(rows, n)))
         yield f"seven arrays of {n}", Cell(Call(arrays_of(rows, n, weights=True)))

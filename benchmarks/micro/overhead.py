@@ -3,10 +3,10 @@
 In each round the C++ benchmarks fill their buffers and measure, then Python does. Numbers are the
 best of all rounds. The target is a tenth above C++. Beside each call that misses it stands a floor:
 what C++ takes and, on top, a builtin function that does nothing, or the arrays of a batch, made by
-NumPy and not filled. Fresh batches are a vector of rows in C++ and arrays in a dict in Python;
-`into arrays` is the core filling the same columns. A typed C++ batch drawn by priority also has the
-rows' priorities, which Python's has not. Vectors: observations of 8 float32 in a million rows;
-frames: 84x84x4 uint8 in ten thousand. Writes `overhead.json` to `out/bench`.
+NumPy and not filled. C++ is the typed API, whose batches are vectors or spans of rows, with their
+priorities where there are any; Python's are arrays in a dict. Where the typed API has no such
+benchmark, C++ is the core below it, which fills arrays. Vectors: observations of 8 float32 in a
+million rows; frames: 84x84x4 uint8 in ten thousand. Writes `overhead.json` to `out/bench`.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ PAIRS = (
     Pair("add_batch 64, per row", "core: add 64, uniform", per=64),
     Pair("sample 32", "typed: sample 32, uniform", "six arrays of 32"),
     Pair("sample 256", "typed: sample 256, uniform", "six arrays of 256"),
-    Pair("sample 32 into arrays", "core: sample 32, uniform"),
-    Pair("sample 256 into arrays", "core: sample 256, uniform"),
+    Pair("sample 32 into arrays", "typed: sample 32 into spans, uniform"),
+    Pair("sample 256 into arrays", "typed: sample 256 into spans, uniform"),
     Pair("prioritized: add with priority", "typed: add, prioritized"),
     Pair("prioritized: add_batch 64, per row", "core: add 64, prioritized", per=64),
     Pair("prioritized: sample 32", "typed: sample 32, prioritized", "seven arrays of 32"),
     Pair("prioritized: sample 256", "typed: sample 256, prioritized", "seven arrays of 256"),
-    Pair("prioritized: sample 32 into arrays", "core: sample 32, prioritized"),
+    Pair("prioritized: sample 32 into arrays", "typed: sample 32 into spans, prioritized"),
     Pair("prioritized: sample 256 into arrays", "core: sample 256, prioritized"),
-    Pair("prioritized: update_priorities 32", "typed: update_priorities 32"),
+    Pair(
+        "prioritized: update_priorities 32", "typed: update_priorities 32", "two fetched arguments"
+    ),
     Pair("frames: sample 32 into arrays", "core: sample 32 of 84x84x4 frames"),
 )
 

@@ -71,7 +71,7 @@ def main() -> None:
     """Uniform and prioritized."""
     quick = quick_asked("Threads against processes on one buffer.")
     rows = workload((8,), "float32", 20_000 if quick else 1_000_000)
-    seconds, repeats = (0.02, 1) if quick else (0.1, 8)
+    seconds, repeats = (0.02, 1) if quick else (0.1, 5)
     strategies: tuple[Strategy, ...] = ("uniform", "prioritized")
     found: dict[Strategy, Rates] = {}
     gc.disable()
