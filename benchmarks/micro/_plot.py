@@ -53,12 +53,18 @@ def lines(axis: Any, named: Mapping[str, Line], marker: str = "o") -> None:
             colour = drawn.get_color()
 
 
+def line_of(name: str, series: Series) -> Line:
+    return {size: times[name]["best"] for size, times in series.items() if name in times}
+
+
 def draw(title: str, series: Series, path: Path) -> None:
-    """What calls cost over the number of rows: a line for each."""
+    """What calls cost over the number of rows: a line for each, with its floor where it has one."""
+    names = dict.fromkeys(name for times in series.values() for name in times)
     named = {}
-    for name in dict.fromkeys(name for times in series.values() for name in times):
-        line = {size: times[name]["best"] for size, times in series.items() if name in times}
-        named[f"{FLOOR}{name}" if name.startswith("gather") else name] = line
+    for name in (name for name in names if not name.startswith("gather")):
+        named[name] = line_of(name, series)
+        if (floor := name.replace("sample", "gather")) != name and floor in names:
+            named[FLOOR + floor] = line_of(floor, series)
     with picture(title, path) as axes:
         for axis in axes:
             lines(axis, named)

@@ -60,7 +60,8 @@ def one_size(strategy: Strategy, size: int, pace: Pace) -> Times:
         fill(buffer, rows)
         times = in_turns(dict(cells(buffer, rows)), (), pace)
         if strategy == "prioritized":
-            times |= in_turns(dict(update_cells(buffer)), (), pace)
+            ((_, update),) = update_cells(buffer)
+            times |= in_turns({"update 32": update}, (), pace)
     if strategy == "uniform" and fits("gather floor", size, rows.row_bytes * size):
         for gather in start_gather(rows.row_bytes, size, (32, 256)):
             times |= in_turns({}, (gather,), pace)
