@@ -1,9 +1,10 @@
-"""Processes that work on one buffer at the same time, and how much they get done."""
+"""Threads or processes that work on one buffer at the same time, and how much they get done."""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -15,6 +16,7 @@ from replay_buffer import ReplayBuffer
 
 BATCH = 32
 LEAD = 0.05  # seconds between asking and starting
+TURN = 20  # calls between two looks at the clock, or at whether to stop
 
 
 def writer(buffer: ReplayBuffer, rows: Workload) -> Callable[[], object]:
@@ -57,6 +59,37 @@ ROLES = {
     "learner": (learner, BATCH),
     "idler": (idler, 1),
 }
+
+
+def together(works: list[Callable[[], object]], seconds: float) -> list[float]:
+    """Calls a second of each of `works`: one thread each, begun together and told when to stop.
+
+    Of the time of all of them: a thread that waits for the lock of the interpreter does nothing.
+    """
+    calls = [0] * len(works)
+    start = threading.Barrier(len(works) + 1)
+    stop = threading.Event()
+
+    def loop(i: int, work: Callable[[], object]) -> None:
+        done, stopped = 0, stop.is_set
+        start.wait()
+        while not stopped():
+            for _ in range(TURN):
+                work()
+            done += TURN
+        calls[i] = done
+
+    threads = [threading.Thread(target=loop, args=pair) for pair in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    begin = time.perf_counter()
+    time.sleep(seconds)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - begin
+    return [done / took for done in calls]
 
 
 class Crowd:
@@ -107,16 +140,16 @@ def _serve(buffer: ReplayBuffer, rows: Workload, asked: Connection) -> None:
             return
         work, per = works[role]
         clock = time.monotonic
-        for _ in range(20):
+        for _ in range(TURN):
             work()
         while clock() < start:
             pass
         calls, begin, cpu = 0, clock(), time.process_time()
         end = begin + seconds
         while clock() < end:
-            for _ in range(20):
+            for _ in range(TURN):
                 work()
-            calls += 20
+            calls += TURN
         rows_done = calls * per
         cpu_taken = max(time.process_time() - cpu, 1e-9)
         asked.send((rows_done / max(clock() - begin, 1e-9), rows_done / cpu_taken))

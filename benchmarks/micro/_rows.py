@@ -10,7 +10,7 @@ from benchmarks.compare.workload import ACTIONS, Workload
 
 from replay_buffer import BufferConfig, ReplayBuffer
 
-Strategy = Literal["uniform", "prioritized"]
+Strategy = Literal["uniform", "prioritized", "rank", "without_replacement", "fifo", "lifo"]
 
 
 def workload(obs_shape: tuple[int, ...], dtype: str, rows: int) -> Workload:
@@ -31,12 +31,25 @@ def empty_buffer(rows: Workload, strategy: Strategy = "uniform") -> ReplayBuffer
     )
 
 
+def buffer_at(location: str, rows: Workload, strategy: Strategy = "uniform") -> ReplayBuffer:
+    """The same at a location."""
+    return ReplayBuffer.create(
+        location,
+        BufferConfig(capacity=rows.capacity, strategy=strategy),
+        obs_shape=rows.obs_shape,
+        obs_dtype=rows.obs_dtype,
+        action_dim=ACTIONS,
+        action_dtype="int64",
+        seed=0,
+    )
+
+
 def fill(buffer: ReplayBuffer, rows: Workload) -> ReplayBuffer:
     """Adds as many rows as there is room for, with random priorities where it keeps any."""
     buffer.add(*one_row(rows))
     some = priorities(2**20)
     for chunk in rows.chunks(size=min(2**20, max(64, 2**24 // rows.row_bytes))):
-        if buffer.config.strategy == "prioritized":
+        if buffer.config.weighted:
             buffer.add_batch(*chunk.values(), priority=some[: len(chunk["done"])])
         else:
             buffer.add_batch(*chunk.values())

@@ -6,15 +6,20 @@ Frames: 84x84x4 uint8.
 
 from __future__ import annotations
 
-import gc
 import itertools
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import numpy as np
 from benchmarks.compare.timing import Call, Fresh
 from benchmarks.compare.workload import Workload
 from benchmarks.micro import _beside
+from benchmarks.micro._cells import (
+    Cells,
+    buffer_cells,
+    floor_cells,
+    prioritized_cells,
+    update_cells,
+)
 from benchmarks.micro._measure import (
     QUICK,
     Cell,
@@ -26,11 +31,8 @@ from benchmarks.micro._measure import (
     start_gather,
     write,
 )
-from benchmarks.micro._memory import overheads
-from benchmarks.micro._rows import full_buffer, one_row, priorities, workload
+from benchmarks.micro._rows import full_buffer, workload
 from benchmarks.micro._targets import Target, show, verdicts
-
-from replay_buffer import ReplayBuffer
 
 TARGETS = (
     Target("add", "6 x empty call", lambda best: 6 * best("empty call")),
@@ -50,66 +52,7 @@ TARGETS = (
 )
 
 
-def floor_cells(rows: Workload) -> Iterator[tuple[str, Cell]]:
-    """An empty builtin call; the arrays of a batch, uninitialised, in a dict."""
-    yield "empty call", Cell(Call(gc.isenabled))
-    for n in (32, 256):
-        yield f"six arrays of {n}", Cell(Call(arrays_of(rows, n)))
-    yield "seven arrays of 32", Cell(Call(arrays_of(rows, 32, weights=True)))
-
-
-def arrays_of(rows: Workload, n: int, weights: bool = False) -> Callable[[], object]:
-    """A function that makes what a batch consists of."""
-    shape, dtype = (n, *rows.obs_shape), np.dtype(rows.obs_dtype)
-    empty, int64, float32, flag = np.empty, np.dtype("i8"), np.dtype("f4"), np.dtype("?")
-
-    def six() -> dict[str, object]:
-        return {
-            "obs": empty(shape, dtype),
-            "action": empty(n, int64),
-            "reward": empty(n, float32),
-            "next_obs": empty(shape, dtype),
-            "done": empty(n, flag),
-            "indices": empty(n, int64),
-        }
-
-    def seven() -> dict[str, object]:
-        return {**six(), "weights": empty(n, float32)}
-
-    return seven if weights else six
-
-
-def buffer_cells(buffer: ReplayBuffer, rows: Workload) -> Iterator[tuple[str, Cell]]:
-    """Adding and drawing by position, as in a training loop."""
-    batch = tuple(rows.rows(64).values())
-    yield "add", Cell(Call(buffer.add, one_row(rows)))
-    yield "add_batch 64, per row", Cell(Call(buffer.add_batch, batch), per=64)
-    for n in (32, 256):
-        yield f"sample {n}", Cell(Call(buffer.sample, (n,)))
-        yield f"sample {n} into arrays", Cell(Call(buffer.sample, (n,), {"out": buffer.sample(n)}))
-
-
-def prioritized_cells(buffer: ReplayBuffer, rows: Workload) -> Iterator[tuple[str, Cell]]:
-    """The same with priorities, and what only a prioritized buffer has."""
-    batch, given = tuple(rows.rows(64).values()), {"priority": priorities(64)}
-    yield from buffer_cells(buffer, rows)
-    yield "add with priority", Cell(Call(buffer.add, one_row(rows), {"priority": 0.5}))
-    yield (
-        "add_batch 64 with priorities, per row",
-        Cell(Call(buffer.add_batch, batch, given), per=64),
-    )
-
-
-def update_cells(buffer: ReplayBuffer) -> Iterator[tuple[str, Cell]]:
-    """Updates of rows that are there: to be timed when nothing is added any more."""
-    # 251 is no divisor of 256: ids that come again bring other errors.
-    ids = itertools.cycle([buffer.sample(32)["indices"] for _ in range(256)])
-    errors = itertools.cycle([priorities(32, seed) for seed in range(251)])
-    update = Call(buffer.update_priorities, (Fresh(ids.__next__), Fresh(errors.__next__)))
-    yield "update_priorities 32", Cell(update)
-
-
-def frame_cells(rows: Workload) -> Iterator[tuple[str, Cell]]:
+def frame_cells(rows: Workload) -> Cells:
     """Batches of frames, and `np.take` of the two observations of as many random rows."""
     if 2.5 * rows.row_bytes * rows.capacity > available_bytes():
         print(f"frames are left out: {rows.capacity:,} rows twice do not fit into memory")
@@ -154,16 +97,11 @@ def main() -> None:
     times = measure_all(quick)
     found = verdicts(times, TARGETS)
     show(times, found)
-    memory = overheads()
-    print("\nmemory beyond the rows themselves")
-    for entry in memory:
-        print(entry)
     company = _beside.measure(quick)
     _beside.show(company)
     results = {
         "times": times,
         "targets": {name: asdict(verdict) for name, verdict in found.items()},
-        "memory": [asdict(m) for m in memory],
         "beside": _beside.as_json(company),
     }
     write("calls", results)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare.timing import Call, Fresh
-from benchmarks.compare.workload import ACTIONS, Workload
+from benchmarks.compare.workload import Workload
 from benchmarks.micro._crowd import Crowd
 from benchmarks.micro._measure import (
     OUT,
@@ -33,9 +33,16 @@ from benchmarks.micro._measure import (
     quick_asked,
     write,
 )
-from benchmarks.micro._rows import Strategy, fill, one_row, priorities, workload
+from benchmarks.micro._rows import (
+    Strategy,
+    buffer_at,
+    fill,
+    one_row,
+    priorities,
+    workload,
+)
 
-from replay_buffer import BufferConfig, ReplayBuffer
+from replay_buffer import ReplayBuffer
 
 PLACES = ("heap", "shm", "file")
 STRATEGIES: tuple[Strategy, ...] = ("uniform", "prioritized")
@@ -69,17 +76,7 @@ def create(
     """A full buffer; files in `folder`."""
     path = folder / f"{name}-{strategy}.rb"
     location = {"heap": "heap:", "shm": "shm:", "file": f"file:{path}"}[where]
-    config = BufferConfig(capacity=rows.capacity, strategy=strategy)
-    buffer = ReplayBuffer.create(
-        location,
-        config,
-        obs_shape=rows.obs_shape,
-        obs_dtype=rows.obs_dtype,
-        action_dim=ACTIONS,
-        action_dtype="int64",
-        seed=0,
-    )
-    return fill(buffer, rows)
+    return fill(buffer_at(location, rows, strategy), rows)
 
 
 def calls(buffer: ReplayBuffer, rows: Workload) -> Iterator[tuple[str, Cell]]:

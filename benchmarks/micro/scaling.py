@@ -8,11 +8,9 @@ the logarithm. Observations of 4 float32. Sizes that do not fit into memory are 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
-from benchmarks.compare.timing import Call, Fresh
+from benchmarks.compare.timing import Call
 from benchmarks.compare.workload import Workload
+from benchmarks.micro._cells import Cells, update_cells
 from benchmarks.micro._measure import (
     OUT,
     QUICK,
@@ -26,7 +24,7 @@ from benchmarks.micro._measure import (
     write,
 )
 from benchmarks.micro._plot import Series, draw
-from benchmarks.micro._rows import Strategy, empty_buffer, fill, one_row, priorities, workload
+from benchmarks.micro._rows import Strategy, empty_buffer, fill, one_row, workload
 
 from replay_buffer import ReplayBuffer
 
@@ -35,20 +33,11 @@ QUICK_SIZES = SIZES[:3]
 PACE = Pace(0.0015, 20, 15)
 
 
-def cells(buffer: ReplayBuffer, rows: Workload) -> Iterator[tuple[str, Cell]]:
+def cells(buffer: ReplayBuffer, rows: Workload) -> Cells:
     """Adding a row, drawing into arrays of the caller."""
     yield "add", Cell(Call(buffer.add, one_row(rows)))
     for n in (32, 256):
         yield f"sample {n}", Cell(Call(buffer.sample, (n,), {"out": buffer.sample(n)}))
-
-
-def update_cells(buffer: ReplayBuffer) -> Iterator[tuple[str, Cell]]:
-    """Updates of rows that are there: to be timed when nothing is added any more."""
-    if buffer.config.strategy == "prioritized":
-        ids = itertools.cycle([buffer.sample(32)["indices"] for _ in range(256)])
-        errors = itertools.cycle([priorities(32, seed) for seed in range(251)])
-        update = Call(buffer.update_priorities, (Fresh(ids.__next__), Fresh(errors.__next__)))
-        yield "update 32", Cell(update)
 
 
 def fits(what: str, size: int, needed: int) -> bool:
@@ -70,7 +59,9 @@ def one_size(strategy: Strategy, size: int, pace: Pace) -> Times:
             return {}
         fill(buffer, rows)
         times = in_turns(dict(cells(buffer, rows)), (), pace)
-        times |= in_turns(dict(update_cells(buffer)), (), pace)
+        if strategy == "prioritized":
+            ((_, update),) = update_cells(buffer)
+            times |= in_turns({"update 32": update}, (), pace)
     if strategy == "uniform" and fits("gather floor", size, rows.row_bytes * size):
         for gather in start_gather(rows.row_bytes, size, (32, 256)):
             times |= in_turns({}, (gather,), pace)

@@ -1,8 +1,9 @@
 // The program: runs every benchmark in many short repeats and prints one line for each, with the
 // best and the median. The machine's noise only ever adds time, so the best is what is compared.
 //
-// A counter "target_ns" is the most the best may be. Other counters are shown as their medians. The
-// flags of Google Benchmark work; --benchmark_repetitions=100 gives numbers to rely on.
+// A counter "target_ns" is the most the best may be. Other counters are shown as their medians, as
+// times where their names end in "_ns". The flags of Google Benchmark work;
+// --benchmark_repetitions=100 gives numbers to rely on.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -48,6 +49,9 @@ class Table : public benchmark::BenchmarkReporter {
     for (const auto& [counter, value] : runs[0].counters) {
       if (counter == "target_ns") {
         std::printf("  target %s: %s", duration(value).c_str(), best <= value ? "pass" : "MISS");
+      } else if (counter.ends_with("_ns")) {
+        std::printf("  %s %s", counter.substr(0, counter.size() - 3).c_str(),
+                    duration(middle(runs, counter)).c_str());
       } else {
         std::printf("  %s %s", counter.c_str(),
                     scaled(middle(runs, counter), {"", "k", "M", "G"}).c_str());

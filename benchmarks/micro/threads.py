@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import gc
 import statistics
-import threading
-import time
 from collections.abc import Callable
 
 from benchmarks.compare.workload import Workload
+from benchmarks.micro._crowd import together
 from benchmarks.micro._measure import available_bytes, quick_asked, write
 from benchmarks.micro._rows import Strategy, full_buffer, one_row, workload
 
@@ -21,32 +20,6 @@ from replay_buffer import ReplayBuffer
 BATCH = 32
 CROWDS = ((1, 0), (2, 0), (4, 0), (0, 1), (0, 2), (0, 4), (1, 1), (2, 2))  # writers, learners
 Rates = dict[str, float]
-
-
-def together(works: list[Callable[[], object]], seconds: float) -> list[float]:
-    """Calls a second of each of `works`: one thread each, begun together and told when to stop."""
-    found = [0.0] * len(works)
-    start = threading.Barrier(len(works) + 1)
-    stop = threading.Event()
-
-    def loop(i: int, work: Callable[[], object]) -> None:
-        calls, stopped = 0, stop.is_set
-        start.wait()
-        begin = time.perf_counter()
-        while not stopped():
-            work()
-            calls += 1
-        found[i] = calls / (time.perf_counter() - begin)
-
-    threads = [threading.Thread(target=loop, args=pair) for pair in enumerate(works)]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    time.sleep(seconds)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 def learner(buffer: ReplayBuffer) -> Callable[[], object]:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "crowd.h"
@@ -30,6 +31,17 @@ TEST(Rows, CopiesEveryLengthExactly) {
     EXPECT_EQ(to.front(), std::byte{0xee}) << n;
     EXPECT_EQ(to.back(), std::byte{0xee}) << n;
     EXPECT_EQ(std::memcmp(to.data() + 1, from.data() + 1, n), 0) << n;
+  }
+}
+
+// So many lines are prefetched: one less, and a draw waits for what was left out.
+TEST(Rows, MostLinesAreThoseOfTheRecordThatLiesWorst) {
+  for (std::size_t stride = 1; stride <= 1100; ++stride) {
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < kLine; ++i) {
+      most = std::max(most, (i * stride + stride - 1) / kLine - i * stride / kLine + 1);
+    }
+    ASSERT_EQ(Rows::most_lines(stride), most) << stride;
   }
 }
 

@@ -8,11 +8,13 @@
 // where: what is said is believed as far as the arena goes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,6 +60,7 @@ class Rows {
         records_(segment.records()),
         stride_(segment.layout().record_stride),
         stride_bits_(std::has_single_bit(stride_) ? std::countr_zero(stride_) : 0),
+        reach_(most_lines(stride_) * kLine),
         capacity_(segment.layout().settings.capacity),
         checks_(segment.layout().durable() ? segment.checks() : nullptr),
         link_(segment.layout().link),
@@ -134,18 +137,25 @@ class Rows {
   }
   // Whether a row has more than the line it begins with.
   bool scattered() const { return apart_ || stride_ > kLine; }
-  // What the record has of a row.
+  // The most cache lines that one of many records lies on, which lie one after the other from the
+  // start of a page on: each begins at a multiple of what its stride and a line have in common.
+  static constexpr std::size_t most_lines(std::size_t stride) {
+    const std::size_t latest_start = kLine - std::gcd(stride, kLine);
+    return std::max<std::size_t>(1, (latest_start + stride + kLine - 1) / kLine);
+  }
+  // All lines that a record can lie on, wherever on its first one it begins.
   REPLAY_ALWAYS_INLINE void prefetch_record(const std::byte* record) const {
     os::prefetch_read(record);
-    for (std::size_t at = 2 * kLine; at < stride_; at += kLine)
+    for (std::size_t at = 2 * kLine; at < reach_; at += kLine)
       os::prefetch_read(record + at - kLine);
-    if (stride_ > kLine) os::prefetch_read(record + stride_ - 1);
+    if (reach_ > kLine) os::prefetch_read(record + stride_ - 1);
   }
 
   // All rows in [slot, end).
   REPLAY_ALWAYS_INLINE void prefetch(std::size_t slot, std::size_t end) const {
     const std::byte* const last = record(end);
     for (const std::byte* line = record(slot); line < last; line += kLine) os::prefetch_read(line);
+    os::prefetch_read(last - 1);
     for (; slot < end && apart_; ++slot) prefetch_apart(slot);
   }
 
@@ -428,7 +438,8 @@ class Rows {
   std::size_t word_stride_;
   std::byte* records_;
   std::size_t stride_;
-  int stride_bits_;  // of a power of two; else 0
+  int stride_bits_;    // of a power of two; else 0
+  std::size_t reach_;  // of a record: the bytes of all lines that it can lie on
   std::size_t capacity_;
   std::atomic<std::uint64_t>* checks_;  // null unless durable
   ColumnPlace link_;
