@@ -275,14 +275,7 @@ bool Store::begin_read(std::int64_t id, const void** columns) const {
   return true;
 }
 
-bool Store::end_read(std::int64_t id) const {
-  if (id < 0) return false;
-  const Rows& rows = buffer_->ring().rows;
-  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  const std::uint64_t word =
-      rows.word(static_cast<std::uint64_t>(id) % rows.capacity()).load(std::memory_order_acquire);
-  return buffer_->ring().blocks.live(word) && row_id(word) == static_cast<std::uint64_t>(id);
-}
+bool Store::end_read(std::int64_t id) const { return buffer_->ring().holds(id); }
 
 std::size_t Store::latest(std::size_t n, std::int64_t* ids) const {
   return buffer_->latest(n, ids);
