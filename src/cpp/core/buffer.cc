@@ -66,7 +66,7 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
 
 Buffer::~Buffer() {
   leave();
-  ring_.segment->release_file();  // who reads rows in place keeps the memory, and no lock
+  ring_.segment->release_file();  // who reads rows in place keeps the memory
 }
 
 void Buffer::leave() {
