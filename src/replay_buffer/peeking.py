@@ -8,6 +8,7 @@ Thread safety: every method may be called by any number of threads at once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, overload
 
@@ -101,7 +102,7 @@ class PeekedColumn:
         ends = [0, *breaks.tolist(), len(self._ids)]
         return [
             self._memory.run(self._place, self._ids.item(start), end - start)
-            for start, end in zip(ends[:-1], ends[1:], strict=True)
+            for start, end in itertools.pairwise(ends)
             if start < end
         ]
 

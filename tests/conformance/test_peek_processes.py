@@ -14,7 +14,7 @@ import pytest
 
 from conformance.children import in_fork, joined, write
 from conformance.shared import MARKS, create
-from replay_buffer import BufferConfig, Column, ReplayBuffer
+from replay_buffer import BufferConfig, Column, PeekedRows, ReplayBuffer
 from replay_buffer.testing.content import NUMBERED, add_numbers
 from replay_buffer.testing.crowd import PATIENCE
 
@@ -40,26 +40,27 @@ def test_what_another_process_overwrites_is_told(location: str) -> None:
         assert [int(k) for k in rows["k"][5:]] == [*range(5, 40)]
 
 
+def read_on(buffer: ReplayBuffer, rows: PeekedRows, held: Any, ready: int) -> None:
+    """What a child does when its parent has overwritten the first row and closed the buffer."""
+    os.read(ready, 1)
+    assert held.tolist() == [40, *range(1, 40)]
+    assert rows.gone().tolist() == [True] + [False] * 39
+    buffer.close()
+    assert held.tolist() == [40, *range(1, 40)]
+    assert int(rows["k"][7]) == 7
+
+
 def test_a_child_of_a_fork_reads_on_whatever_its_parent_does(location: str) -> None:
     ready, go = os.pipe()
     with create(location, 40, block_rows=10) as buffer:
         write(buffer, 0, 40)
         rows = buffer.peek_latest(40)
         held = rows["k"].runs[0]
-
-        def child() -> None:
-            os.read(ready, 1)
-            assert held.tolist() == [40, *range(1, 40)]
-            assert rows.gone().tolist() == [True] + [False] * 39
-            buffer.close()
-            assert held.tolist() == [40, *range(1, 40)]
-            assert int(rows["k"][7]) == 7
-
-        pid = in_fork(child)
+        child = in_fork(read_on, buffer, rows, held, ready)
         write(buffer, 40, 1)
     del rows, held
     os.write(go, b"x")
-    assert joined(pid) == 0
+    assert joined(child) == 0
     os.close(ready)
     os.close(go)
 

@@ -38,17 +38,17 @@ from replay_buffer import (
 EXPORTED = """
     AlreadyExists BufferConfig Busy Closed Column Corrupt FrameStack Hindsight Incompatible
     InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PeekedColumn PeekedRows
-    PermissionDenied ReadOnly ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema SchemaMismatch Sequence
-    SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout Trajectory View __version__
-    shared_memory_rl_pipeline
+    PermissionDenied ReadOnly ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema
+    SchemaMismatch Sequence SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout
+    Trajectory View __version__ shared_memory_rl_pipeline
 """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
         add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
         create episodes flush get is_full latest location max_priority open open_or_create peek
-        peek_latest priorities readonly restore sample sample_async schema size stats total_priority unlink
-        update_priorities view writer
+        peek_latest priorities readonly restore sample sample_async schema size stats total_priority
+        unlink update_priorities view writer
     """,
     PeekedRows: "get gone indices intact items keys values",
     PeekedColumn: "runs",

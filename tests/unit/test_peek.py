@@ -421,8 +421,12 @@ def removed(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "end"),
-    [(kind, end) for kind in PLACES for end in (closed_by_the_user, dropped, removed)
-     if not (kind == "heap" and end is removed)],  # private memory has no name
+    [
+        (kind, end)
+        for kind in PLACES
+        for end in (closed_by_the_user, dropped, removed)
+        if not (kind == "heap" and end is removed)
+    ],  # private memory has no name
 )
 def test_what_is_held_stays_when_the_buffer_goes(
     tmp_path: Path, shm_dir: Path, kind: str, end: Callable[[Place], None]

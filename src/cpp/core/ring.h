@@ -1,5 +1,5 @@
-// The ring: one segment seen as rows, blocks and priorities. Writers and samplers work on it. Copies
-// share the segment.
+// The ring: one segment seen as rows, blocks and priorities. Writers and samplers work on it.
+// Copies share the segment.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,8 @@ struct Ring {
     return std::bit_cast<float>(counters().alpha_bits.load(std::memory_order_acquire));
   }
 
-  // For who reads a row in place. Asked before, whether the row is there; asked again after, whether
-  // it was there all the time: then what was read of it is whole.
+  // For who reads a row in place. Asked before, whether the row is there; asked again after,
+  // whether it was there all the time: then what was read of it is whole.
   bool holds(std::int64_t id) const {
     if (id < 0) return false;
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write

@@ -59,9 +59,9 @@ nb::object array_over(const Self& self, const ColumnType& type, npy_intp n, std:
     step *= shape[i];
   }
   const int first = many ? 0 : 1;
-  nb::object array = nb::steal(PyArray_New(
-      &PyArray_Type, type.dimensions + (many ? 1 : 0), shape + first, type.numpy_type,
-      strides + first, const_cast<std::byte*>(data), 0, 0, nullptr));
+  nb::object array = nb::steal(PyArray_New(&PyArray_Type, type.dimensions + (many ? 1 : 0),
+                                           shape + first, type.numpy_type, strides + first,
+                                           const_cast<std::byte*>(data), 0, 0, nullptr));
   if (!array.is_valid() || PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()),
                                                  self.h.inc_ref().ptr()) < 0) {
     throw nb::python_error();
@@ -84,10 +84,10 @@ nb::object row(const Self& self, std::size_t c, std::int64_t id) {
 }
 
 // The values of n rows that lie one after the other, from the one with this id on.
-nb::object run(const Self& self, std::size_t c, std::int64_t id, std::size_t n) {
+nb::object run(const Self& self, std::size_t c, std::int64_t first, std::size_t n) {
   const Column& column = self.p->column(c);
   const Rows& rows = self.p->ring().rows;
-  const std::size_t slot = self.p->slot_of(id);
+  const std::size_t slot = self.p->slot_of(first);
   if (n > rows.capacity() - slot) throw Error(ErrorCode::kInvalidArgument, "no such rows");
   if (rows.place(c).codec != Codec::kNone && rows.place(c).in_arena) {
     no_array(column, "is compressed");
@@ -115,8 +115,7 @@ nb::object gone(const InPlace& self, const nb::object& ids) {
   auto n = static_cast<npy_intp>(all.size());
   nb::object mask = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
   if (!mask.is_valid()) throw nb::python_error();
-  auto* to =
-      static_cast<std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
+  auto* to = static_cast<std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
   const CoreCall call(all.size() * os::kFindWork);
   for (const std::int64_t id : all) *to++ = self.ring().holds(id) ? 0 : 1;
   return mask;

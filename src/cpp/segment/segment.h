@@ -82,7 +82,8 @@ class Segment {
 
   // For the child of a fork: an open file description, and so locks, of its own.
   void reopen();
-  // Closes the file. The memory stays mapped for as long as this lives, and with it the shared lock.
+  // Closes the file. The memory stays mapped for as long as this lives, and with it the shared
+  // lock.
   void release_file() { file_ = os::File(); }
 
   // The lock of those who write to a file. share() is to be one of them, and waits for who is
