@@ -61,10 +61,10 @@ class PeekedRows(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         field, path = self._fields[name], self._path + name
-        if isinstance(field, Column):
-            place = next(i for i, column in enumerate(self._schema.columns) if column[0] == path)
-            return PeekedColumn(self._memory, self._ids, self._schema, place)
-        return PeekedRows(self._memory, self._ids, self._schema, field, path + "/")
+        if not isinstance(field, Column):
+            return PeekedRows(self._memory, self._ids, self._schema, field, path + "/")
+        place = [known for known, _ in self._schema.columns].index(path)
+        return PeekedColumn(self._memory, self._ids, self._schema, place)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -112,14 +112,17 @@ class PeekedColumn:
     def __getitem__(self, i: slice) -> list[Array]: ...
     def __getitem__(self, i: int | slice) -> Array | list[Array]:
         if isinstance(i, slice):
-            return [self._memory.row(self._place, row) for row in self._ids[i].tolist()]
+            return list(self._rows(self._ids[i]))
         return self._memory.row(self._place, self._ids.item(i))
 
     def __iter__(self) -> Iterator[Array]:
-        return (self._memory.row(self._place, row) for row in self._ids.tolist())
+        return self._rows(self._ids)
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def _rows(self, ids: Ids) -> Iterator[Array]:
+        return map(self._memory.row, itertools.repeat(self._place), ids.tolist())
 
     def __repr__(self) -> str:
         path, column = self._schema.columns[self._place]
