@@ -318,6 +318,25 @@ def test_rows_that_were_cleared_are_gone_and_can_be_read(
     assert len(place.reader.peek_latest(20).indices) == 0
 
 
+def test_a_row_that_is_being_written_is_not_shown(shm_dir: Path) -> None:
+    """Its word says so; it stands in front of the row's only column."""
+    number = 0x1122334455667788
+    with ReplayBuffer.create("shm:w", BufferConfig(8), schema={"k": Column((), "int64")}) as buffer:
+        buffer.add_batch(np.array([1, 2, number]))
+        rows = buffer.peek_latest(3)
+        memory = np.memmap(_core.segment_path("shm:w"), np.uint64)
+        (word,) = np.flatnonzero(memory == number) - 1
+        committed = int(memory[word])
+        assert (committed >> 8, committed & 3) == (2, 2)
+        memory[word] = committed - 1
+        assert rows.gone().tolist() == [False, False, True]
+        with pytest.raises(RowGone, match="the first is 2"):
+            buffer.peek([1, 2])
+        assert buffer.peek_latest(3).indices.tolist() == [0, 1]
+        memory[word] = committed
+        assert rows.intact()
+
+
 @pytest.mark.parametrize("ids", [[5, 0], [53], [12, 2**40], [-1], [-(2**63)], [2**63 - 1]])
 def test_a_row_that_is_not_there_is_named_as_get_names_it(ids: list[int]) -> None:
     with ReplayBuffer(BufferConfig(40), schema={"k": Column()}) as buffer:
