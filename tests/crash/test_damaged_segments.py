@@ -95,7 +95,8 @@ def test_a_value_read_in_place_lies_in_its_arena_whatever_its_row_says(shm_dir: 
         path.unlink()
         path.write_bytes(patched(raw, offset, "<II", begin, size))
         with ReplayBuffer.open("shm:hostile", readonly=True) as buffer:
-            assert buffer.peek([0])["tokens"][0].tolist() == seen, (begin, size)
+            tokens = buffer.peek([0])["tokens"][0]
+            assert (tokens.tolist(), tokens.flags.writeable) == (seen, False), (begin, size)
 
 
 def test_a_wrong_total_size_is_corrupt(specimen: Path) -> None:

@@ -96,8 +96,8 @@ void Rows::unpack_cell(std::size_t column, std::size_t slot, std::byte* to) cons
 
 std::span<const std::byte> Rows::piece(const Cell& cell, std::size_t column,
                                        std::size_t slot) const {
-  if (cell.compressed()) return {};
-  return {arena_of(slot) + cell.offset, cell.bytes() - cell.bytes() % places_[column].item};
+  const std::size_t bytes = cell.compressed() ? 0 : cell.bytes();
+  return {arena_of(slot) + cell.offset, bytes - bytes % places_[column].item};
 }
 
 std::span<const std::byte> Rows::piece(std::size_t column, std::size_t slot) const {

@@ -1,8 +1,7 @@
 // Arrays over the memory of rows, and whether the rows are still there.
 //
-// An InPlace is the base of its arrays. It keeps the memory mapped, whatever becomes of the buffer:
-// after that was closed nobody of this process writes there, and others may go on. All addresses
-// come from the checked layout, and lie in the segment whatever a damaged one says.
+// An InPlace is the base of its arrays. It keeps the memory mapped, whatever becomes of the buffer.
+// All addresses come from the checked layout, and lie in the segment whatever a damaged one says.
 #include "python/in_place.h"
 
 #include <nanobind/stl/string.h>
@@ -19,14 +18,23 @@ namespace nb = nanobind;
 namespace replay_buffer::python {
 namespace {
 
+[[noreturn]] void no_array(const Column& column, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument,
+              "column '" + column.name + "' " + why + ": get() copies its values");
+}
+
 class InPlace {
  public:
   explicit InPlace(const Ring& ring) : ring_(ring) {}
 
   const Ring& ring() const { return ring_; }
+  // One whose values lie there as they were given.
   const Column& column(std::size_t c) const {
     if (c >= ring_.rows.columns()) throw Error(ErrorCode::kInvalidArgument, "no such column");
-    return ring_.layout().schema[c];
+    const Column& column = ring_.layout().schema[c];
+    const ColumnPlace& place = ring_.rows.place(c);
+    if (place.in_arena && place.codec != Codec::kNone) no_array(column, "is compressed");
+    return column;
   }
   std::size_t slot_of(std::int64_t id) const {
     return static_cast<std::uint64_t>(id) % ring_.rows.capacity();
@@ -38,23 +46,20 @@ class InPlace {
 
 using Self = nb::pointer_and_handle<InPlace>;
 
-[[noreturn]] void no_array(const Column& column, const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument,
-              "column '" + column.name + "' " + why + ": get() copies its values");
-}
-
 // n rows of a column, `stride` bytes apart; one value where n is below 0. The array cannot be made
 // writable, because its base gives out no memory.
 nb::object array_over(const Self& self, const ColumnType& type, npy_intp n, std::size_t stride,
                       const std::byte* data) {
   const bool many = n >= 0;
+  const std::size_t dimensions =
+      std::min<std::size_t>(static_cast<std::size_t>(type.dimensions), kMaxDimensions);
   npy_intp shape[kMaxDimensions + 1];
   npy_intp strides[kMaxDimensions + 1];
-  std::copy_n(type.shape, type.dimensions + 1, shape);
+  std::copy_n(type.shape, dimensions + 1, shape);
   shape[0] = n;
   strides[0] = static_cast<npy_intp>(stride);
   auto step = static_cast<npy_intp>(dtype_bytes(type.dtype));
-  for (int i = type.dimensions; i > 0; --i) {
+  for (std::size_t i = dimensions; i > 0; --i) {
     strides[i] = step;
     step *= shape[i];
   }
@@ -77,7 +82,6 @@ nb::object row(const Self& self, std::size_t c, std::int64_t id) {
   if (!rows.place(c).in_arena) {
     return array_over(self, column_type(column), -1, 0, rows.cell(c, slot));
   }
-  if (rows.place(c).codec != Codec::kNone) no_array(column, "is compressed");
   const std::span<const std::byte> piece = rows.piece(c, slot);
   const auto items = static_cast<npy_intp>(piece.size() / rows.place(c).item);
   return array_over(self, with_first(column_type(column), items), -1, 0, piece.data());
@@ -89,9 +93,6 @@ nb::object run(const Self& self, std::size_t c, std::int64_t first, std::size_t 
   const Rows& rows = self.p->ring().rows;
   const std::size_t slot = self.p->slot_of(first);
   if (n > rows.capacity() - slot) throw Error(ErrorCode::kInvalidArgument, "no such rows");
-  if (rows.place(c).codec != Codec::kNone && rows.place(c).in_arena) {
-    no_array(column, "is compressed");
-  }
   if (rows.place(c).in_arena) no_array(column, "has values of any length");
   return array_over(self, column_type(column), static_cast<npy_intp>(n), rows.place(c).stride,
                     rows.cell(c, slot));
