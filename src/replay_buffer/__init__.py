@@ -23,6 +23,7 @@ from .errors import (
     SystemFailure,
     Timeout,
 )
+from .peeking import PeekedColumn, PeekedRows
 from .pipeline import shared_memory_rl_pipeline
 from .schema import Column, Schema
 from .shared_array import SharedArray
@@ -46,6 +47,8 @@ __all__ = [
     "NotEnoughRows",
     "NotFound",
     "OutOfSpace",
+    "PeekedColumn",
+    "PeekedRows",
     "PermissionDenied",
     "ReadOnly",
     "ReplayBuffer",

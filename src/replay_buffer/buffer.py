@@ -38,6 +38,7 @@ from .config import BufferConfig, check_beta_can_be, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows
 from .forking import ForkLock
 from .inference import Draft
+from .peeking import PeekedRows
 from .schema import Schema
 from .view import View
 from .views import Part, Trajectory
@@ -264,6 +265,20 @@ class ReplayBuffer(_core.Buffer):
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
         return reading.get(self, ids)
+
+    def peek(self, ids: Any) -> PeekedRows:
+        """Rows by id, read where they lie: nothing is copied. See PeekedRows.
+
+        Raises RowGone when one of them is no longer there.
+        """
+        return reading.peek(self, ids)
+
+    def peek_latest(self, n: int) -> PeekedRows:
+        """The newest n rows (all when there are fewer), oldest first, read where they lie.
+
+        Raises NotEnoughRows before the first row, when the columns are not yet known.
+        """
+        return reading.peek_latest(self, n)
 
     def view(self, *parts: Part) -> View:
         """Batches made of steps: `buffer.view(FrameStack(4), NStep(3, gamma=0.99)).sample(256)`.

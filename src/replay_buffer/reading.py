@@ -11,6 +11,7 @@ import numpy.typing as npt
 from . import arguments, ragged
 from .errors import NotEnoughRows, RowGone
 from .hindsight import HindsightView
+from .peeking import Ids, PeekedRows
 from .schema import Column
 from .trajectories import TrajectoryView, only_item
 from .view import View
@@ -38,17 +39,53 @@ def latest(buffer: ReplayBuffer, n: int) -> Batch:
 
 def get(buffer: ReplayBuffer, ids: Any) -> Batch:
     """See ReplayBuffer.get."""
+    wanted = _settled_ids(buffer, ids)
+    batch, gone, count = buffer._get_rows(wanted)
+    if count > 0:
+        raise _rows_gone(wanted, gone)
+    return batch
+
+
+def peek(buffer: ReplayBuffer, ids: Any) -> PeekedRows:
+    """See ReplayBuffer.peek."""
+    rows = _peeked(buffer, _settled_ids(buffer, ids).copy())
+    if not rows.intact():
+        raise _rows_gone(rows.indices, rows.gone())
+    return rows
+
+
+def peek_latest(buffer: ReplayBuffer, n: int) -> PeekedRows:
+    """See ReplayBuffer.peek_latest."""
+    n = arguments.count("n", n)
+    if not buffer._settled():
+        return peek(buffer, ())
+    for _ in range(16):
+        rows = _peeked(buffer, buffer._latest_ids(min(n, buffer.capacity)))
+        if rows.intact():
+            return rows
+    # As in latest().
+    return _peeked(buffer, rows.indices[~rows.gone()])
+
+
+def _peeked(buffer: ReplayBuffer, ids: Ids) -> PeekedRows:
+    assert buffer.schema is not None
+    ids.flags.writeable = False
+    return PeekedRows(buffer._in_place(), ids, buffer.schema)
+
+
+def _settled_ids(buffer: ReplayBuffer, ids: Any) -> Ids:
+    """Ids of rows that may be there. Raises what is to be said where there are no columns yet."""
     wanted = arguments.row_ids(ids)
     if not buffer._settled():
         buffer._check_open()
         if wanted.size == 0:
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
         raise RowGone(f"row {wanted.flat[0]} is not in the buffer")
-    batch, gone, count = buffer._get_rows(wanted)
-    if count > 0:
-        first = wanted[gone][0]
-        raise RowGone(f"{count} of {wanted.size} rows are gone, the first is {first}")
-    return batch
+    return wanted
+
+
+def _rows_gone(ids: Ids, gone: npt.NDArray[np.bool_]) -> RowGone:
+    return RowGone(f"{gone.sum()} of {ids.size} rows are gone, the first is {ids[gone][0]}")
 
 
 def check_out(buffer: ReplayBuffer, out: Any, n: int) -> None:

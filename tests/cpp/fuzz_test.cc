@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -198,6 +199,21 @@ void repair_checksum(Bytes& bytes) {
       header_checksum(*header, reinterpret_cast<const ColumnEntry*>(bytes.data() + sizeof(Header)));
 }
 
+// Values of any length in place, byte by byte.
+void read_in_place(const Ring& ring, std::int64_t id) {
+  const std::size_t slot = static_cast<std::uint64_t>(id) % ring.rows.capacity();
+  (void)ring.holds(id);
+  for (std::size_t c = 0; c < ring.rows.columns(); ++c) {
+    if (!ring.rows.place(c).variable()) continue;
+    const std::span<const std::byte> piece = ring.rows.piece(c, slot);
+    ASSERT_EQ(piece.size() % ring.rows.place(c).item, 0u);
+    if (piece.empty()) continue;
+    const std::byte* const arena = ring.segment->arena(slot / ring.settings().block_rows);
+    ASSERT_GE(piece.data(), arena);
+    ASSERT_LE(piece.data() + piece.size(), arena + ring.settings().arena_bytes);
+  }
+}
+
 // A bit of everything a user does.
 void use(Buffer& buffer, Random& random, Codes& codes) {
   const Schema& schema = buffer.layout().schema;
@@ -224,9 +240,11 @@ void use(Buffer& buffer, Random& random, Codes& codes) {
         std::vector<std::uint8_t> gone(n);
         buffer.get(ids, rows.out(), gone.data());
       });
+      for (const std::int64_t id : ids) read_in_place(buffer.ring(), id);
       break;
     case 5:
       for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random.next());
+      for (const std::int64_t id : ids) read_in_place(buffer.ring(), id);
       attempt(codes, [&] { buffer.get(ids, rows.out(), nullptr); });
       if (!buffer.ring().priorities) break;
       attempt(codes, [&] { buffer.update(ids, floats); });

@@ -39,8 +39,8 @@ def opened_as(path: Path, raw: bytes) -> None:
         ReplayBuffer.open("shm:hostile", readonly=readonly).close()
 
 
-def patched(raw: bytes, offset: int, kind: str, value: int) -> bytes:
-    patch = struct.pack(kind, value)
+def patched(raw: bytes, offset: int, kind: str, *values: int) -> bytes:
+    patch = struct.pack(kind, *values)
     return raw[:offset] + patch + raw[offset + len(patch) :]
 
 
@@ -77,6 +77,26 @@ def test_every_byte_of_the_fixed_header_is_checked(specimen: Path) -> None:
         changed[offset] ^= 0x10
         with pytest.raises((Corrupt, Incompatible)):
             opened_as(specimen, bytes(changed))
+
+
+def test_a_value_read_in_place_lies_in_its_arena_whatever_its_row_says(shm_dir: Path) -> None:
+    schema = {"tokens": Column((None,), "int32"), "k": Column((), "int64")}
+    with ReplayBuffer.create("shm:hostile", BufferConfig(8), schema=schema) as buffer:
+        buffer.add(tokens=np.arange(123, dtype=np.int32), k=0)
+        wanted = buffer.peek([0])["tokens"][0].tolist()
+    path = shm_dir / "replay_buffer.hostile"
+    raw = path.read_bytes()
+    cell = struct.pack("<II", 0, 4 * 123)
+    offset, most = raw.index(cell), 2**31 - 1
+    assert raw.count(cell) == 1
+    cells = {(0, 4 * 123): wanted, (4, 4 * 122): wanted[1:], (8, 11): wanted[2:4], (0, 0): []}
+    outside = [(0, most), (2**30, 4), (2**32 - 4, 8), (2**32 - 1, most), (0, 2**31 + 4), (4, 2**20)]
+    for (begin, size), seen in [*cells.items(), *((place, []) for place in outside)]:
+        path.unlink()
+        path.write_bytes(patched(raw, offset, "<II", begin, size))
+        with ReplayBuffer.open("shm:hostile", readonly=True) as buffer:
+            tokens = buffer.peek([0])["tokens"][0]
+            assert (tokens.tolist(), tokens.flags.writeable) == (seen, False), (begin, size)
 
 
 def test_a_wrong_total_size_is_corrupt(specimen: Path) -> None:

@@ -239,6 +239,8 @@ CALLS_AFTER_CLOSE = {
     "sample": lambda b: b.sample(1),
     "latest": lambda b: b.latest(1),
     "get": lambda b: b.get([0]),
+    "peek": lambda b: b.peek([0]),
+    "peek_latest": lambda b: b.peek_latest(1),
     "size": lambda b: b.size,
     "capacity": lambda b: b.capacity,
     "len": len,

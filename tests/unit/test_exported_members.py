@@ -21,6 +21,8 @@ from replay_buffer import (
     Hindsight,
     LinearSchedule,
     NStep,
+    PeekedColumn,
+    PeekedRows,
     ReplayBuffer,
     Schema,
     Sequence,
@@ -35,19 +37,21 @@ from replay_buffer import (
 
 EXPORTED = """
     AlreadyExists BufferConfig Busy Closed Column Corrupt FrameStack Hindsight Incompatible
-    InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PermissionDenied ReadOnly
-    ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema SchemaMismatch Sequence
-    SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout Trajectory View __version__
-    shared_memory_rl_pipeline
+    InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PeekedColumn PeekedRows
+    PermissionDenied ReadOnly ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema
+    SchemaMismatch Sequence SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout
+    Trajectory View __version__ shared_memory_rl_pipeline
 """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
         add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
-        create episodes flush get is_full latest location max_priority open open_or_create
-        priorities readonly restore sample sample_async schema size stats total_priority unlink
-        update_priorities view writer
+        create episodes flush get is_full latest location max_priority open open_or_create peek
+        peek_latest priorities readonly restore sample sample_async schema size stats total_priority
+        unlink update_priorities view writer
     """,
+    PeekedRows: "get gone indices intact items keys values",
+    PeekedColumn: "runs",
     SharedArray: "array close closed create name open unlink",
     SharedCircularBuffer: "latest push sample",
     BufferConfig: """
@@ -72,6 +76,10 @@ SIGNATURES: dict[Any, str] = {
     "action_dtype=None, reward_dtype=None, schema=None, seed=None)",
     ReplayBuffer.latest: "(self, n)",
     ReplayBuffer.get: "(self, ids)",
+    ReplayBuffer.peek: "(self, ids)",
+    ReplayBuffer.peek_latest: "(self, n)",
+    PeekedRows.intact: "(self)",
+    PeekedRows.gone: "(self)",
     ReplayBuffer.checkpoint: "(self, path)",
     ReplayBuffer.create: "(location, config, obs_shape=None, action_dim=None, *, obs_dtype=None, "
     "action_shape=None, action_dtype=None, reward_dtype=None, schema=None, seed=None, "

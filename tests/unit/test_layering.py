@@ -133,7 +133,7 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "casting", "forking", "ragged", "schema"},
-    {"arguments", "inference", "shared_array", "views", "waiting"},
+    {"arguments", "inference", "peeking", "shared_array", "views", "waiting"},
     {
         *("buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
         *("shortage", "stats"),

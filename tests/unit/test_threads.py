@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -131,6 +132,55 @@ def test_rule_23_no_row_is_torn_when_row_words_lie_apart_from_their_records() ->
     race = Race(writers=1)
     together(race.writer(write), race.reader(read), race.reader(read))
     assert buffer.latest(1)["x"].tolist() == [[11_999] * 65]
+
+
+@pytest.mark.parametrize("width", [SHORT, LONG])
+def test_rule_23_no_row_that_is_intact_was_torn_while_it_was_peeked_at(width: int) -> None:
+    buffer = ReplayBuffer(BufferConfig(40, block_rows=4), schema=checked_schema(width), seed=0)
+    add_rows(buffer, 1, 40, width)
+    seen = {True: 0, False: 0}
+
+    def read() -> None:
+        rows = buffer.peek_latest(20)
+        batch = {name: np.stack(rows[name]) for name in rows}
+        intact = rows.intact()
+        seen[intact] += 1
+        if intact:
+            assert_whole(batch)
+
+    def write() -> None:
+        first = 41
+        while min(seen.values()) < 20:
+            add_rows(buffer, first, 50, width)
+            first += 50
+            time.sleep(0.001)
+
+    race = Race(writers=1)
+    together(race.writer(write), race.reader(read), race.reader(read))
+
+
+def test_a_buffer_that_is_closed_while_threads_peek_leaves_them_what_they_hold() -> None:
+    for _ in range(20):
+        buffer = ReplayBuffer(BufferConfig(40), schema=checked_schema(BOTH), seed=0)
+        add_rows(buffer, 1, 40, BOTH)
+        begun = threading.Semaphore(0)
+
+        def read(buffer: ReplayBuffer = buffer, begun: threading.Semaphore = begun) -> int:
+            for times in itertools.count():
+                try:
+                    rows = buffer.peek_latest(40)
+                except Closed:
+                    return times
+                begun.release()
+                assert_whole({name: np.concatenate(rows[name].runs) for name in rows})
+                assert rows.intact()
+            raise AssertionError
+
+        def close(buffer: ReplayBuffer = buffer, begun: threading.Semaphore = begun) -> None:
+            begun.acquire()
+            buffer.close()
+
+        assert sum(filter(None, together(read, read, close))) > 0
 
 
 def test_rule_23_no_row_is_torn_when_batches_are_added() -> None:

@@ -66,6 +66,11 @@ Buffer::Buffer(std::unique_ptr<Segment> segment)
 }
 
 Buffer::~Buffer() {
+  leave();
+  ring_.segment->release_file();  // who reads rows in place keeps the memory
+}
+
+void Buffer::leave() {
   // A child that never wrote has nothing of its own to give back.
   if (!writable() || generation_ != os::fork_generation()) {
     writer_.become({});

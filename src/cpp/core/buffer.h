@@ -187,6 +187,7 @@ class Buffer {
  private:
   void join();
   void rejoin();
+  void leave();
   void recover_after_boot();
   bool closed_well() const;
   void close_file() const;

@@ -1,6 +1,8 @@
 // The ring: one segment seen as rows, blocks and priorities. Writers and samplers work on it.
+// Copies share the segment.
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -36,7 +38,17 @@ struct Ring {
     return std::bit_cast<float>(counters().alpha_bits.load(std::memory_order_acquire));
   }
 
-  std::unique_ptr<Segment> segment;
+  // For who reads a row in place. Asked before, whether the row is there; asked again after,
+  // whether it was there all the time: then what was read of it is whole.
+  bool holds(std::int64_t id) const {
+    if (id < 0) return false;
+    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
+    const std::uint64_t word =
+        rows.word(static_cast<std::uint64_t>(id) % rows.capacity()).load(std::memory_order_acquire);
+    return blocks.live(word) && row_id(word) == static_cast<std::uint64_t>(id);
+  }
+
+  std::shared_ptr<Segment> segment;
   Rows rows;
   Blocks blocks;
   std::optional<Priorities> priorities;  // of prioritized and rank-based buffers

@@ -94,14 +94,24 @@ void Rows::unpack_cell(std::size_t column, std::size_t slot, std::byte* to) cons
   if (!whole) std::memset(to, 0, wanted);
 }
 
+std::span<const std::byte> Rows::piece(const Cell& cell, std::size_t column,
+                                       std::size_t slot) const {
+  const std::size_t bytes = cell.compressed() ? 0 : cell.bytes();
+  return {arena_of(slot) + cell.offset, bytes - bytes % places_[column].item};
+}
+
+std::span<const std::byte> Rows::piece(std::size_t column, std::size_t slot) const {
+  return piece(arena_cell(column, slot), column, slot);
+}
+
 void Rows::unpack_piece(std::size_t column, std::size_t slot, Pieces& pieces,
                         std::size_t at) const {
   const Cell found = arena_cell(column, slot);
   const std::byte* from = arena_of(slot) + found.offset;
   if (!found.compressed()) {
-    const std::size_t bytes = found.bytes() - found.bytes() % places_[column].item;
-    if (bytes != 0) copy_shared(pieces.room(at, bytes), from, bytes);
-    if (bytes == 0) pieces.room(at, 0);
+    const std::span<const std::byte> bytes = piece(found, column, slot);
+    std::byte* const to = pieces.room(at, bytes.size());
+    if (!bytes.empty()) copy_shared(to, bytes.data(), bytes.size());
     return;
   }
   const std::span<const std::byte> compressed = private_copy(from, found.bytes());

@@ -128,6 +128,10 @@ class Rows {
                         places_[column].bytes);
   }
 
+  // The bytes of a value whose length varies and that is not compressed: whole items, none for one
+  // that makes no sense. They lie in the arena, whatever a damaged segment says.
+  std::span<const std::byte> piece(std::size_t column, std::size_t slot) const;
+
   // The part [first, second) of its block's arena that a row has. REQUIRES: has_arenas().
   std::pair<std::uint32_t, std::uint32_t> extent(std::size_t slot) const;
 
@@ -397,6 +401,7 @@ class Rows {
     if (cell.offset > arena_bytes_ || cell.bytes() > arena_bytes_ - cell.offset) return {0, 0};
     return cell;
   }
+  std::span<const std::byte> piece(const Cell& cell, std::size_t column, std::size_t slot) const;
   REPLAY_ALWAYS_INLINE void write_cell(std::size_t c, std::size_t slot,
                                        const std::byte* const* columns, std::size_t at) const {
     const std::size_t n = places_[c].bytes;

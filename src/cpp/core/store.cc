@@ -322,10 +322,7 @@ bool Store::begin_read(std::size_t id, const void** columns) const {
 }
 
 bool Store::end_read(std::size_t id) const {
-  const Rows& rows = buffer_->ring().rows;
-  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Rows::write
-  const std::uint64_t word = rows.word(id % rows.capacity()).load(std::memory_order_acquire);
-  return buffer_->ring().blocks.live(word) && row_id(word) == id;
+  return buffer_->ring().holds(static_cast<std::int64_t>(id));
 }
 
 std::size_t Store::latest(std::size_t n, std::size_t* ids) const {

@@ -17,6 +17,7 @@
 #include "python/batch.h"
 #include "python/errors.h"
 #include "python/handle.h"
+#include "python/in_place.h"
 #include "python/lifecycle.h"
 #include "python/ragged.h"
 #include "python/share.h"
@@ -342,6 +343,7 @@ NB_MODULE(_core, m) {
   nb::class_<Handle> handle(m, "Buffer", nb::type_slots(buffer_slots), nb::is_weak_referenceable());
   bind_lifecycle(m, handle);
   bind_watch(m, handle);
+  bind_in_place(m, handle);
   bind_writer(m);
   bind_view(m);
   handle.def(nb::init<>())

@@ -82,6 +82,9 @@ class Segment {
 
   // For the child of a fork: an open file description, and so locks, of its own.
   void reopen();
+  // Closes the file. The memory stays mapped for as long as this lives, and with it the shared
+  // lock.
+  void release_file() { file_ = os::File(); }
 
   // The lock of those who write to a file. share() is to be one of them, and waits for who is
   // alone; after 10 seconds it throws kTimeout. try_alone() is whether there is no other; when

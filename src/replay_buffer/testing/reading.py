@@ -19,6 +19,8 @@ CALLS: dict[str, Callable[[ReplayBuffer], Any]] = {
     "sample": lambda b: b.sample(1),
     "latest": lambda b: b.latest(1),
     "get": lambda b: b.get([0]),
+    "peek": lambda b: b.peek([0]),
+    "peek_latest": lambda b: b.peek_latest(1),
     "len": len,
     "capacity": lambda b: b.capacity,
     "clear": lambda b: b.clear(),
