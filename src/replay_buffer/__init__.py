@@ -29,6 +29,7 @@ from .shared_array import SharedArray
 from .view import View
 from .views import FrameStack, Hindsight, NStep, Sequence, Trajectory
 from .writer import StepWriter
+from .zero_copy import zero_copy_env_simulation
 
 __all__ = [
     "AlreadyExists",
@@ -64,4 +65,5 @@ __all__ = [
     "View",
     "__version__",
     "shared_memory_rl_pipeline",
+    "zero_copy_env_simulation",
 ]

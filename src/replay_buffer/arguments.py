@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,3 +190,17 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
         )
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def floats(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """`value` as a float64 array of that shape. Strings that look like numbers are not numbers."""
+    try:
+        array: Array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf" or is_masked(value):
+        raise InvalidArgument(f"{name} must be made of numbers, not {short(value)}")
+    if array.shape != shape:
+        wanted = " x ".join(map(str, shape)) + " numbers" if shape else "one number"
+        raise InvalidArgument(f"{name} must be {wanted}, not of shape {array.shape}")
+    return array.astype(np.float64)

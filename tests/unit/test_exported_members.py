@@ -31,6 +31,7 @@ from replay_buffer import (
     View,
     _core,
     shared_memory_rl_pipeline,
+    zero_copy_env_simulation,
 )
 
 EXPORTED = """
@@ -38,7 +39,7 @@ EXPORTED = """
     InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PermissionDenied ReadOnly
     ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema SchemaMismatch Sequence
     SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout Trajectory View __version__
-    shared_memory_rl_pipeline
+    shared_memory_rl_pipeline zero_copy_env_simulation
 """
 
 MEMBERS: dict[type, str] = {
@@ -97,6 +98,7 @@ SIGNATURES: dict[Any, str] = {
     SharedArray.close: "(self)",
     SharedArray.unlink: "(self)",
     shared_memory_rl_pipeline: "(num_envs, obs_dim, step_data)",
+    zero_copy_env_simulation: "(num_envs, obs_dim, step_data, commands)",
     SharedCircularBuffer: "(capacity, state_dim)",
     SharedCircularBuffer.push: "(self, state, action, reward, next_state, done)",
     SharedCircularBuffer.sample: "(self, batch_size, seed=None)",

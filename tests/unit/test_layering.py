@@ -137,7 +137,7 @@ PYTHON_ORDER = [
     {
         *("buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
         *("shortage", "stats"),
-        *("circular", "hindsight", "pipeline", "trajectories", "view", "writer"),
+        *("circular", "hindsight", "pipeline", "trajectories", "view", "writer", "zero_copy"),
     },
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},
