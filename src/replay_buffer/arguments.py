@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import os
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,15 @@ def arrays_of(
             values = n if len(lead) == 1 else None if time is None else n * time
             ends = None if values is None else values + 1
             yield Form(path + "/offsets", np.dtype(np.int64), (ends,), varies=True)
+
+
+def bytes_of(fields: Any, time: int | None) -> float:
+    """The bytes of an item of a batch of `fields`; infinite where they vary."""
+    size = 0.0
+    for form in arrays_of(fields, 1, time):
+        lengths = [math.inf if n is None else n for n in form.shape]
+        size += form.dtype.itemsize * math.prod(lengths)
+    return size
 
 
 def check_arrays(fields: Mapping[str, Any], out: Any, n: int, time: int | None = None) -> None:
