@@ -57,8 +57,8 @@ async def sample(
     return await buffer._async_calls.patiently(
         Call(
             attempt=functools.partial(source._draw, batch_size, out, beta, patience),
-            long=_draw_is_long(buffer, source, batch_size),
-            kind=("sample", id(source), batch_size if type(batch_size) is int else None),
+            is_long=functools.partial(_draw_is_long, buffer, source, batch_size),
+            kind=(id(source), batch_size if type(batch_size) is int else None, timeout is None),
             wait=wait,
             state=functools.partial(_state, buffer),
             refused=refused,
@@ -78,18 +78,15 @@ async def add(
     """See ReplayBuffer.add, add_batch and StepWriter.append: `call` is one of them."""
     wait = Wait(seconds(timeout), buffer._who)
 
-    def refused(error: Timeout | NotEnoughRows) -> str:
-        return wait.retold(error)
-
     size = _size_of((*values, *columns.values()))
     return await buffer._async_calls.patiently(
         Call(
             attempt=functools.partial(call, *values, timeout=0, **columns),
-            long=_is_long(buffer, size * _PACKING),
-            kind=("add", _rows(values, columns) if writer is None else id(writer)),
+            is_long=functools.partial(_is_long, buffer, size * _PACKING),
+            kind=("append", id(writer)) if writer is not None else ("add", _rows(values, columns)),
             wait=wait,
-            state=functools.partial(_state, buffer),
-            refused=refused,
+            state=functools.partial(_state, buffer, writer),
+            refused=wait.retold,
             tell=functools.partial(buffer._count_waits, True),
             ordered=writer is not None,
         )
@@ -116,8 +113,10 @@ def _rows(values: tuple[Any, ...], columns: dict[str, Any]) -> int | None:
     return len(first) if isinstance(first, (list, tuple)) else None
 
 
-def _state(buffer: ReplayBuffer) -> int:
-    """Another number when rows were added, drawn, or the columns settled, or it was closed."""
+def _state(buffer: ReplayBuffer, writer: StepWriter | None = None) -> int:
+    """Another number when rows were added or drawn, the columns settled, or something closed."""
+    if writer is not None and writer.closed:
+        return -3
     try:
         return buffer._rows_moved() if buffer._settled() else -1
     except Closed:
@@ -134,11 +133,11 @@ def _is_long(buffer: ReplayBuffer, work: float) -> bool:
 
 
 def _draw_is_long(buffer: ReplayBuffer, source: ReplayBuffer | View, batch_size: Any) -> bool:
-    schema, beta = buffer.schema, buffer.config.beta
-    if schema is None or type(batch_size) is not int:
-        return False  # fails at once
+    beta = buffer.config.beta
     if callable(beta) and not isinstance(beta, LinearSchedule):
         return True
+    if buffer.schema is None or type(batch_size) is not int:
+        return False  # fails at once
     work = batch_size * _item_work(buffer, source)
     if buffer.config.strategy in ("rank", "without_replacement"):
         work += buffer.size * _SORT_WORK

@@ -34,7 +34,7 @@ from .waiting import Wait
 T = TypeVar("T")
 
 #: Seconds between two looks at what is waited for: first, and at most.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.002
 
 #: Seconds after which the first in line is tried again although nothing seems to have changed.
 _TRY = 0.1
@@ -49,12 +49,12 @@ _THREADS = 4
 _put_off: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     """A call that may have to wait.
 
     attempt  does it, or raises Timeout or NotEnoughRows and has done nothing
-    long     whether it runs in a thread
+    is_long  whether it is to be tried in a thread
     kind     calls of one kind are tried in the order they came; when one has to wait, so do they
     wait     for how long
     state    is another one when the call may go on
@@ -64,7 +64,7 @@ class Call(Generic[T]):
     """
 
     attempt: Callable[[], T]
-    long: bool
+    is_long: Callable[[], bool]
     kind: Hashable
     wait: Wait
     state: Callable[[], object]
@@ -86,9 +86,7 @@ class AsyncCalls:
 
     async def run(self, call: Callable[[], T], long: bool = False) -> T:
         """A call that does not wait."""
-        await self._line().take_turn()
-        job = self._submit(call) if long else None
-        return call() if job is None else await finished(job)
+        return await self._run(self._line(), call, long)
 
     async def patiently(self, call: Call[T]) -> T:
         """A call that may have to wait. Raises Timeout when its time is over."""
@@ -101,7 +99,7 @@ class AsyncCalls:
             while True:
                 if place is None or place.may_try():
                     try:
-                        return await self.run(call.attempt, call.long)
+                        return await self._run(line, call.attempt, call.is_long())
                     except (Timeout, NotEnoughRows) as error:
                         said = call.refused(error)
                         waits = waits or (isinstance(error, Timeout) and call.tell(1))
@@ -129,6 +127,11 @@ class AsyncCalls:
         for loop, line in lines:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(line.wake_all)
+
+    async def _run(self, line: _Line, call: Callable[[], T], long: bool) -> T:
+        await line.take_turn()
+        job = self._submit(call) if long else None
+        return call() if job is None else await finished(job)
 
     def _submit(self, call: Callable[[], T]) -> Future[T] | None:
         """None when there are no threads any more, as the buffer is closed or Python ends."""
@@ -245,6 +248,9 @@ class _Line:
             places[0].wake()
         else:
             del self._places[kind]
+        if self._timer is not None and not self._places:
+            self._timer.cancel()
+            self._timer = None
 
     def look(self) -> None:
         """Wakes who is first in line, where something has changed."""
@@ -302,7 +308,7 @@ async def finished(job: Future[T]) -> T:
 
 async def _be_cancelled() -> None:
     """Where the task was to be cancelled and that was put off, this is where it is."""
-    if asyncio.current_task() in _put_off:
+    if _put_off and asyncio.current_task() in _put_off:
         await asyncio.sleep(0)
 
 
