@@ -15,8 +15,11 @@ belongs to one loop.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import functools
+import itertools
+import operator
 import os
 import time
 import weakref
@@ -91,10 +94,10 @@ class AsyncCalls:
     async def patiently(self, call: Call[T]) -> T:
         """A call that may have to wait. Raises Timeout when its time is over."""
         line = self._line()
+        came, waits = next(line.arrivals), False
         place: _Place | None = None
-        waits = False
         if call.ordered or line.is_occupied(call.kind):
-            place = line.join(call)
+            place = line.join(call, came)
         try:
             while True:
                 if place is None or place.may_try():
@@ -106,7 +109,7 @@ class AsyncCalls:
                     if call.wait.left == 0:
                         raise Timeout(said)
                     call.wait.warn_when_long(said)
-                place = place or line.join(call)
+                place = place or line.join(call, came)
                 await place.news()
         finally:
             if waits:
@@ -165,9 +168,10 @@ class AsyncCalls:
 class _Place:
     """Where a call stands in line."""
 
-    def __init__(self, line: _Line, call: Call[Any]) -> None:
+    def __init__(self, line: _Line, call: Call[Any], came: int) -> None:
         self._line = line
         self.call = call
+        self.came = came
         self._seen: object = None  # the state before the last attempt
         self._asleep: asyncio.Future[None] | None = None
 
@@ -216,6 +220,7 @@ class _Line:
     """The calls on one buffer, in one event loop, that wait."""
 
     def __init__(self) -> None:
+        self.arrivals = itertools.count()
         self._places: dict[Hashable, deque[_Place]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._pause = _SHORTEST_PAUSE
@@ -235,9 +240,11 @@ class _Line:
     def is_first(self, place: _Place) -> bool:
         return self._places[place.call.kind][0] is place
 
-    def join(self, call: Call[Any]) -> _Place:
-        place = _Place(self, call)
-        self._places.setdefault(call.kind, deque()).append(place)
+    def join(self, call: Call[Any], came: int) -> _Place:
+        """A place behind those who came before, also where threads have tried them in no order."""
+        place = _Place(self, call, came)
+        places = self._places.setdefault(call.kind, deque())
+        bisect.insort(places, place, key=operator.attrgetter("came"))
         return place
 
     def leave(self, place: _Place) -> None:
