@@ -115,11 +115,11 @@ def _rows(values: tuple[Any, ...], columns: dict[str, Any]) -> int | None:
 
 def _state(buffer: ReplayBuffer, writer: StepWriter | None = None) -> int:
     """Another number when rows were added or drawn, the columns settled, or something closed."""
-    if writer is not None and writer.closed:
-        return -3
+    if buffer.closed or (writer is not None and writer.closed):
+        return -2
     try:
         return buffer._rows_moved() if buffer._settled() else -1
-    except Closed:
+    except Closed:  # just now
         return -2
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import functools
 import itertools
 import operator
@@ -119,17 +118,13 @@ class AsyncCalls:
             line.look()
 
     def close(self) -> None:
-        """Has all calls tried again, which find that the buffer is closed, and ends the threads."""
+        """Ends the threads. Calls that wait are tried again, and find that the buffer is closed."""
         with self._lock:
             self._forget_parent()
             self._closed = True
             pool, self._pool = self._pool, None
-            lines = list(self._lines.items())
         if pool is not None:
             pool.shutdown(wait=False)
-        for loop, line in lines:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(line.wake_all)
 
     async def _run(self, line: _Line, call: Callable[[], T], long: bool) -> T:
         await line.take_turn()
@@ -271,11 +266,6 @@ class _Line:
             self._timer.cancel()
         self._pause = _SHORTEST_PAUSE
         self._timer = asyncio.get_running_loop().call_later(self._pause, self._look_again)
-
-    def wake_all(self) -> None:
-        for places in self._places.values():
-            for place in places:
-                place.wake()
 
     def _look_again(self) -> None:
         self._timer = None

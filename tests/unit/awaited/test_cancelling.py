@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import BufferConfig, ReplayBuffer, Sequence
+from replay_buffer import BufferConfig, ReplayBuffer, Sequence, awaiting
 from replay_buffer.testing.content import NUMBERED, STRATEGIES, add_numbers
 from unit.awaited import children
 from unit.awaited.scenes import facts, obs, row, steps
@@ -195,6 +195,35 @@ def test_the_task_is_cancelled_when_it_awaits_the_next_thing() -> None:
     assert len(batches) == 2
     assert batches[1] == "worked on"
     assert not awaited.is_set()
+
+
+@pytest.mark.parametrize("call", ["add", "alone"])
+def test_nothing_is_begun_after_a_draw_whose_cancelling_was_put_off(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def learn() -> None:
+        await buffer.sample_async(4)
+        if call == "add":
+            await buffer.add_async(*row(1))
+        else:
+            await awaiting.alone((tmp_path / "saved").mkdir)
+
+    async def main() -> None:
+        learner = asyncio.create_task(learn())
+        await gate.reached()
+        learner.cancel()
+        gate.opened.set()
+        await asyncio.wait([learner])
+        assert learner.cancelled()
+
+    monkeypatch.setattr(
+        "replay_buffer.awaiting._TURN", PATIENCE
+    )  # so that no call yields by itself
+    gate = Gate()
+    buffer = gate.buffer()
+    asyncio.run(main())
+    assert len(buffer) == 10
+    assert not (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize("call", ["sample", "update", "add", "checkpoint"])
