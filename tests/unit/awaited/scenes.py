@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -159,6 +161,14 @@ for _strategy in STEP_STRATEGIES:
     for _view in VIEWS:
         SCENES[f"{_view} for rows, {_strategy}"] = partial(views, _view, False, _strategy)
     SCENES[f"{_view} for min_size, {_strategy}"] = partial(views, _view, True, _strategy)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Waits for what tasks and threads do."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
 
 
 def facts(buffer: ReplayBuffer) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 from replay_buffer import BufferConfig, ReplayBuffer, Sequence, awaiting
 from replay_buffer.testing.content import NUMBERED, STRATEGIES, add_numbers
 from unit.awaited import children
-from unit.awaited.scenes import facts, obs, row, steps
+from unit.awaited.scenes import facts, obs, row, steps, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 PATIENCE = 60
@@ -142,8 +142,7 @@ class Gate:
         return 0.5
 
     async def reached(self) -> None:
-        while not self.entered.is_set():
-            await asyncio.sleep(0.001)
+        await until(self.entered.is_set)
 
     def buffer(self) -> ReplayBuffer:
         config = BufferConfig(100, strategy="prioritized", beta=self)
@@ -337,8 +336,7 @@ def test_a_call_that_has_begun_and_fails_is_cancelled() -> None:
 
     async def main() -> None:
         add = asyncio.create_task(buffer.add_async(Slow(), np.zeros(3)))
-        while not entered.is_set():
-            await asyncio.sleep(0.001)
+        await until(entered.is_set)
         add.cancel()
         opened.set()
         with pytest.raises(asyncio.CancelledError):
@@ -356,6 +354,7 @@ def test_a_call_whose_thread_has_not_begun_is_dropped() -> None:
 
     class Slow:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            entered.release()
             assert opened.wait(PATIENCE)
             return np.array(5)
 
@@ -364,10 +363,11 @@ def test_a_call_whose_thread_has_not_begun_is_dropped() -> None:
             return asyncio.create_task(buffer.add_async(Slow(), np.zeros(3, np.float32)))
 
         tasks = [add() for _ in range(10)]
-        await asyncio.sleep(0.01)
+        for _ in range(4):
+            await until(lambda: entered.acquire(blocking=False))
         for task in tasks:
             task.cancel()
-        await asyncio.sleep(0.01)
+        await until(lambda: sum(task.done() for task in tasks) >= 6)
         dropped = [task for task in tasks if task.done()]
         assert len(dropped) == 6
         assert all(task.cancelled() for task in dropped)
@@ -375,7 +375,7 @@ def test_a_call_whose_thread_has_not_begun_is_dropped() -> None:
         added = await asyncio.gather(*(task for task in tasks if not task.cancelled()))
         assert sorted(added) == list(range(4))
 
-    opened = threading.Event()
+    entered, opened = threading.Semaphore(0), threading.Event()
     buffer = make()
     asyncio.run(main())
     assert len(buffer) == 4

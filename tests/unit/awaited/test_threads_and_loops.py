@@ -20,7 +20,7 @@ from replay_buffer import BufferConfig, Closed, NotEnoughRows, ReplayBuffer, Tim
 from replay_buffer.testing.content import NUMBERED, add_numbers
 from replay_buffer.testing.crowd import Crowd
 from unit.awaited import children
-from unit.awaited.scenes import RATIO, obs, row, steps
+from unit.awaited.scenes import RATIO, obs, row, steps, until
 
 PATIENCE = 60
 
@@ -39,6 +39,12 @@ def eventually_no_threads() -> None:
     while threads():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def in_line(buffer: ReplayBuffer) -> int:
+    """The calls of the running loop that were tried once, and wait."""
+    line = buffer._async_calls._line()
+    return sum(len(places) for places in line._places.values())
 
 
 # ---- who waits holds up nobody
@@ -69,7 +75,7 @@ def test_waiting_takes_no_thread() -> None:
         before = threading.active_count()
         draws = [asyncio.create_task(buffer.sample_async(2)) for _ in range(64)]
         await asyncio.sleep(0.05)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
         for draw in draws:
             draw.cancel()
 
@@ -125,7 +131,7 @@ def test_a_task_that_only_adds_lets_others_have_their_turns() -> None:
 def test_draws_of_one_size_are_served_in_the_order_they_came(where: str) -> None:
     async def main() -> None:
         draws = [asyncio.create_task(buffer.sample_async(2, timeout=PATIENCE)) for _ in range(20)]
-        await asyncio.sleep(0.01)
+        await until(lambda: in_line(buffer) == 20)
         draws[3].cancel()
         for k in range(38):
             buffer.add(*row(k))
@@ -191,8 +197,7 @@ def test_a_second_in_line_times_out_by_itself(where: str) -> None:
 def test_who_waits_in_line_is_named_to_others() -> None:
     async def main() -> None:
         draws = [asyncio.create_task(buffer.sample_async(4)) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        assert buffer.stats()["limiter"]["waiting"] == 1
+        await until(lambda: buffer.stats()["limiter"]["waiting"] == 1)
         add_numbers(other, 54)
         with pytest.raises(Timeout, match=rf"process {os.getpid()} waits to sample"):
             other.add(*row(0), timeout=0)
@@ -321,11 +326,8 @@ def test_tasks_of_several_loops_add_and_draw_each_row_once(
 
 def test_steps_are_written_in_the_order_of_the_calls(where: str) -> None:
     async def main() -> None:
-        appends = [
-            asyncio.create_task(writer.append_async(obs(k), k, 0.0, False, False))
-            for k in range(12)
-        ]
-        await asyncio.sleep(0.01)
+        appends = [asyncio.create_task(append(k)) for k in range(12)]
+        await until(lambda: appends[4].done())
         assert [task.done() for task in appends] == [True] * 5 + [False] * 7
         appends[6].cancel()
         with pytest.raises(Timeout, match=r"would have to wait: an earlier append of this writer"):
@@ -347,11 +349,8 @@ def test_steps_are_written_in_the_order_of_the_calls(where: str) -> None:
 
 def test_closing_a_writer_ends_its_calls_that_wait(where: str) -> None:
     async def main() -> None:
-        appends = [
-            asyncio.create_task(writer.append_async(obs(k), k, 0.0, False, False))
-            for k in range(12)
-        ]
-        await asyncio.sleep(0.01)
+        appends = [asyncio.create_task(append(k)) for k in range(12)]
+        await until(lambda: appends[4].done())
         writer.close()
         for task in appends[5:]:
             with pytest.raises(Closed):
