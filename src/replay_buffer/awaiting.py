@@ -35,8 +35,9 @@ from .waiting import Wait
 
 T = TypeVar("T")
 
-#: Seconds between two looks at what is waited for: first, and at most.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.002
+#: Seconds between two looks at what is waited for: at first, and at most. Pauses grow by a tenth:
+#: a look comes late by a tenth of the time waited.
+_SHORTEST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.0005, 0.02, 1.1
 
 #: Seconds after which the first in line is tried again although nothing seems to have changed.
 _TRY = 0.1
@@ -169,6 +170,7 @@ class _Place:
         self.came = came
         self._seen: object = None  # the state before the last attempt
         self._asleep: asyncio.Future[None] | None = None
+        self._was_first = False  # when it last fell asleep
 
     @property
     def asleep(self) -> bool:
@@ -201,7 +203,8 @@ class _Place:
         seconds = min(self.call.wait.left, self.call.wait.until_warning)
         if self._line.is_first(self):
             seconds = min(seconds, _TRY)
-            self._line.look_soon()
+            self._line.watch(soon=not self._was_first)
+            self._was_first = True
         # A long timeout may be more than a timer of the loop can take.
         timer = loop.call_later(min(seconds, 3600), self.wake)
         try:
@@ -260,19 +263,22 @@ class _Line:
             if places[0].asleep and places[0].outdated:
                 places[0].wake()
 
-    def look_soon(self) -> None:
-        """Looks in a moment, and then at longer and longer intervals."""
-        if self._timer is not None:
+    def watch(self, *, soon: bool) -> None:
+        """Looks from time to time, less and less often; `soon` begins anew."""
+        if soon and self._timer is not None:
             self._timer.cancel()
-        self._pause = _SHORTEST_PAUSE
-        self._timer = asyncio.get_running_loop().call_later(self._pause, self._look_again)
+            self._timer = None
+        if soon:
+            self._pause = _SHORTEST_PAUSE
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._look_again)
 
     def _look_again(self) -> None:
         self._timer = None
+        self._pause = min(_GROWTH * self._pause, _LONGEST_PAUSE)
         self.look()
         if any(places[0].asleep for places in self._places.values()):
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._look_again)
+            self.watch(soon=False)
 
 
 async def alone(call: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from replay_buffer import ReplayBuffer, Timeout, _core
+from replay_buffer.testing.crowd import short_turns
 
 
 async def perhaps(chance: random.Random, call: Coroutine[Any, Any, Any]) -> Any:
@@ -67,7 +68,8 @@ def consume_in_a_process(
         chance = random.Random(seed)
         await asyncio.gather(*(consume(buffer, chance, drawn, done.is_set) for _ in range(4)))
 
-    asyncio.run(main())
+    with short_turns():
+        asyncio.run(main())
     told.put(drawn)
 
 

@@ -19,7 +19,10 @@ from replay_buffer.testing.content import NUMBERED, STRATEGIES, add_numbers
 from unit.awaited import children
 from unit.awaited.scenes import facts, obs, row, steps, until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("short_turns"),
+]
 PATIENCE = 60
 COUNTED = pytest.mark.skipif(sys.version_info < (3, 11), reason="cancelling is counted from 3.11")
 RATIO = {"min_size": 1, "samples_per_insert": 1.0, "tolerance": 12.0}
@@ -140,6 +143,9 @@ class Gate:
         self.entered.set()
         assert self.opened.wait(PATIENCE)
         return 0.5
+
+    def open_soon(self) -> None:
+        asyncio.get_running_loop().call_later(0.1, self.opened.set)
 
     async def reached(self) -> None:
         await until(self.entered.is_set)
@@ -262,7 +268,7 @@ def test_a_timeout_that_comes_too_late_cancels_nothing_afterwards() -> None:
 
     async def main() -> None:
         async with asyncio.timeout(0.02) as limit:  # type: ignore[attr-defined]
-            opener.start()
+            gate.open_soon()
             batch = await buffer.sample_async(4)
         assert limit.expired()
         assert batch["k"].shape == (4,)
@@ -273,10 +279,8 @@ def test_a_timeout_that_comes_too_late_cancels_nothing_afterwards() -> None:
         assert task.cancelling() == 0  # type: ignore[attr-defined]
 
     gate = Gate()
-    opener = threading.Timer(0.1, gate.opened.set)
     buffer = gate.buffer()
     asyncio.run(main())
-    opener.join()
 
 
 @COUNTED
@@ -285,7 +289,7 @@ def test_a_timeout_ends_its_block_at_the_await_after_a_draw_that_had_begun() -> 
 
     async def draw_and_wait() -> None:
         async with asyncio.timeout(0.02):  # type: ignore[attr-defined]
-            opener.start()
+            gate.open_soon()
             drawn.append(await buffer.sample_async(4))
             await asyncio.sleep(PATIENCE)
 
@@ -294,10 +298,8 @@ def test_a_timeout_ends_its_block_at_the_await_after_a_draw_that_had_begun() -> 
             await draw_and_wait()
 
     gate = Gate()
-    opener = threading.Timer(0.1, gate.opened.set)
     buffer = gate.buffer()
     asyncio.run(main())
-    opener.join()
     assert len(drawn) == 1
 
 
@@ -311,7 +313,7 @@ def test_a_group_that_fails_gets_the_draw_of_a_task_that_had_begun() -> None:
         async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
             draws.append(group.create_task(buffer.sample_async(4)))
             group.create_task(fail())
-            opener.start()
+            gate.open_soon()
 
     async def main() -> Any:
         with pytest.raises(Exception, match="unhandled errors in a TaskGroup"):
@@ -321,10 +323,8 @@ def test_a_group_that_fails_gets_the_draw_of_a_task_that_had_begun() -> None:
     draws: list[Any] = []
 
     gate = Gate()
-    opener = threading.Timer(0.1, gate.opened.set)
     buffer = gate.buffer()
     assert asyncio.run(main())["k"].shape == (4,)
-    opener.join()
 
 
 def test_a_call_that_has_begun_and_fails_is_cancelled() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from replay_buffer.testing.crowd import Crowd
 from unit.awaited import children
 from unit.awaited.scenes import RATIO, obs, row, steps, until
 
+pytestmark = pytest.mark.usefixtures("short_turns")
 PATIENCE = 60
 
 
@@ -84,20 +86,15 @@ def test_waiting_takes_no_thread() -> None:
 
 
 def test_the_event_loops_own_executor_is_left_alone(where: str, tmp_path: Path) -> None:
-    """Where the program has filled it, calls go on."""
+    """Whatever the program has it do, calls go on."""
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        hold = [loop.run_in_executor(None, released.wait, PATIENCE) for _ in range(100)]
-        assert await asyncio.wait_for(buffer.add_async(*row(5)), PATIENCE) == 5
-        batch = await asyncio.wait_for(buffer.sample_async(4), PATIENCE)
-        assert batch["k"].shape == (4,)
-        saved = await asyncio.wait_for(buffer.checkpoint_async(tmp_path / "saved"), PATIENCE)
-        assert saved["rows"] == 6
-        released.set()
-        await asyncio.gather(*hold)
+        assert await buffer.add_async(*row(5)) == 5
+        assert (await buffer.sample_async(4))["k"].shape == (4,)
+        assert (await buffer.checkpoint_async(tmp_path / "saved"))["rows"] == 6
+        loop: Any = asyncio.get_running_loop()
+        assert loop._default_executor is None
 
-    released = threading.Event()
     buffer = make()
     add_numbers(buffer, 5)
     asyncio.run(main())
@@ -213,6 +210,17 @@ def test_who_waits_in_line_is_named_to_others() -> None:
     other.close()
 
 
+def test_ctrl_c_ends_what_waits(where: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
+        await buffer.sample_async(2)
+
+    buffer = make(min_size=5)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+
 # ---- threads end, loops are forgotten
 
 
@@ -277,15 +285,14 @@ def test_closing_in_another_thread_ends_what_waits(where: str) -> None:
     async def main() -> None:
         draws = [asyncio.create_task(buffer.sample_async(2)) for _ in range(20)]
         await asyncio.sleep(0.01)
-        closing = threading.Thread(target=buffer.close)
-        closing.start()
+        crowd.start(buffer.close)
         for draw in draws:
             with pytest.raises(Closed):
                 await asyncio.wait_for(draw, PATIENCE)
-        closing.join()
 
     buffer = make(min_size=5)
-    asyncio.run(main())
+    with Crowd(race=False) as crowd:
+        asyncio.run(main())
 
 
 # ---- loops of several threads
@@ -373,6 +380,7 @@ import asyncio, os, sys, threading
 import numpy as np
 from replay_buffer import BufferConfig, Column, ReplayBuffer, _core
 
+sys.setswitchinterval(1e-5)
 _core.set_long_work(0)  # calls run in threads
 config = BufferConfig(100, strategy="fifo")
 buffer = ReplayBuffer.create("shm:", config, schema={"k": Column((), "int64")})

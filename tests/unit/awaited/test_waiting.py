@@ -13,6 +13,7 @@ from replay_buffer import BufferConfig, Closed, NotEnoughRows, ReplayBuffer, Tim
 from replay_buffer.testing.content import STRATEGIES
 from unit.awaited.scenes import SCENES, add_rows, facts, numbered, until
 
+pytestmark = pytest.mark.usefixtures("short_turns")
 MOMENT = 0.01  # seconds in which a call that need not wait would be done
 PATIENCE = 60  # seconds until somebody who should not wait is called hung
 

@@ -13,6 +13,7 @@ from replay_buffer import BufferConfig, Column, LinearSchedule, ReplayBuffer
 from replay_buffer.testing.content import NUMBERED, add_numbers
 from unit.awaited.scenes import VIEWS, add_episode, steps
 
+pytestmark = pytest.mark.usefixtures("short_turns")
 MEGABYTE = 1 << 20
 FRAMES = {"x": Column((MEGABYTE,), "uint8")}
 LIST = [0.0, 0.0, 0.0]
