@@ -246,19 +246,16 @@ class _Line:
         return place
 
     def leave(self, place: _Place) -> None:
-        kind = place.call.kind
-        places = self._places[kind]
+        places = self._places[place.call.kind]
         places.remove(place)
-        if places:
-            places[0].wake()
-        else:
-            del self._places[kind]
+        if not places:
+            del self._places[place.call.kind]
         if self._timer is not None and not self._places:
             self._timer.cancel()
             self._timer = None
 
     def look(self) -> None:
-        """Wakes who is first in line, where something has changed."""
+        """Wakes who is first in line, where something has changed; or who has just become first."""
         for places in self._places.values():
             if places[0].asleep and places[0].outdated:
                 places[0].wake()
