@@ -32,6 +32,8 @@ _FIND_WORK = 256
 _SORT_WORK = 1024
 #: How much longer it takes to pack or unpack a value than to copy it.
 _PACKING = 4
+#: So many values of a list or dict are looked at one by one.
+_MANY = 1000
 
 
 async def sample(
@@ -58,7 +60,7 @@ async def sample(
         Call(
             attempt=functools.partial(source._draw, batch_size, out, beta, patience),
             is_long=functools.partial(_draw_is_long, buffer, source, batch_size),
-            kind=(id(source), batch_size if type(batch_size) is int else None, timeout is None),
+            kind=(id(source), _number(batch_size), timeout is None),
             wait=wait,
             state=functools.partial(_state, buffer),
             refused=refused,
@@ -113,6 +115,10 @@ def _rows(values: tuple[Any, ...], columns: dict[str, Any]) -> int | None:
     return len(first) if isinstance(first, (list, tuple)) else None
 
 
+def _number(batch_size: Any) -> int | None:
+    return int(batch_size) if isinstance(batch_size, (int, np.integer)) else None
+
+
 def _state(buffer: ReplayBuffer, writer: StepWriter | None = None) -> int:
     """Another number when rows were added or drawn, the columns settled, or something closed."""
     if buffer.closed or (writer is not None and writer.closed):
@@ -136,9 +142,10 @@ def _draw_is_long(buffer: ReplayBuffer, source: ReplayBuffer | View, batch_size:
     beta = buffer.config.beta
     if callable(beta) and not isinstance(beta, LinearSchedule):
         return True
-    if buffer.schema is None or type(batch_size) is not int:
+    n = _number(batch_size)
+    if buffer.schema is None or n is None:
         return False  # fails at once
-    work = batch_size * _item_work(buffer, source)
+    work = n * _item_work(buffer, source)
     if buffer.config.strategy in ("rank", "without_replacement"):
         work += buffer.size * _SORT_WORK
     return _is_long(buffer, work)
@@ -154,15 +161,15 @@ def _item_work(buffer: ReplayBuffer, source: ReplayBuffer | View) -> float:
     return source._work
 
 
-def _size_of(value: Any) -> float:
-    """The bytes of values; infinite where finding that out may run code of the user's."""
+def _size_of(value: Any, depth: int = 8) -> float:
+    """The bytes of values; infinite where finding that out takes long or may run code of the
+    user's."""
     kind = type(value)
     if kind is np.ndarray:
         return math.inf if value.dtype == object else value.nbytes
     if kind in (int, float, bool, type(None)) or isinstance(value, np.generic):
         return 8
-    if kind is dict:
-        return sum(map(_size_of, value.values()))
-    if kind is tuple or kind is list:
-        return sum(map(_size_of, value))
+    if kind in (tuple, list, dict) and len(value) <= _MANY and depth > 0:
+        inner = value.values() if kind is dict else value
+        return sum(_size_of(one, depth - 1) for one in inner)
     return math.inf

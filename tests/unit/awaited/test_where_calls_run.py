@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import BufferConfig, Column, LinearSchedule, ReplayBuffer
+from replay_buffer import BufferConfig, Column, LinearSchedule, ReplayBuffer, SchemaMismatch
 from replay_buffer.testing.content import NUMBERED, add_numbers
 from unit.awaited.scenes import VIEWS, add_episode, steps
 
@@ -69,6 +69,7 @@ IN_THE_LOOP: dict[str, Any] = {
     "n steps": lambda folder: (viewed("n steps"), "sample", 2),
     "a row": lambda folder: (full(), "add", 1, np.zeros(3)),
     "a row of lists": lambda folder: (full(), "add", 1, LIST),
+    "a size from NumPy": lambda folder: (full(), "sample", np.int64(32)),
     "an update": lambda folder: (full("rank"), "update_priorities", [1], [1.0]),
 }
 IN_THREADS: dict[str, Any] = {
@@ -98,6 +99,12 @@ IN_THREADS: dict[str, Any] = {
         "add_batch",
         np.zeros((40, MEGABYTE), np.uint8),
     ),
+    "goals, a size from NumPy": lambda folder: (viewed("hindsight"), "sample", np.int32(2)),
+    "a long list": lambda folder: (
+        one_row({"x": Column((2000,))}, np.zeros(2000, np.float32)),
+        "add",
+        [0.0] * 2000,
+    ),
     "many updates": lambda folder: (full("rank"), "update_priorities", IDS, np.zeros(len(IDS))),
 }
 
@@ -112,6 +119,16 @@ def test_only_long_calls_run_in_threads(case: str, tmp_path: Path) -> None:
     buffer = source if isinstance(source, ReplayBuffer) else source.buffer
     asyncio.run(discarded(getattr(source, name + "_async")(*arguments)))
     assert ran_in_a_thread(buffer) == (case in IN_THREADS)
+
+
+def test_a_list_that_contains_itself_is_refused_as_it_is_by_add() -> None:
+    endless: list[Any] = [0.0, 0.0]
+    endless.append(endless)
+    buffer = full()
+    with pytest.raises(SchemaMismatch):
+        buffer.add(1, endless)
+    with pytest.raises(SchemaMismatch):
+        asyncio.run(buffer.add_async(1, endless))
 
 
 def test_objects_of_the_user_are_converted_in_a_thread() -> None:
