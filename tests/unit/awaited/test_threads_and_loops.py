@@ -376,8 +376,7 @@ def test_closing_a_writer_ends_its_calls_that_wait(where: str) -> None:
 
 
 FORKED = """
-import asyncio, os, sys, threading
-import numpy as np
+import asyncio, os, signal, sys, threading
 from replay_buffer import BufferConfig, Column, ReplayBuffer, _core
 
 sys.setswitchinterval(1e-5)
@@ -403,6 +402,7 @@ thread.start()
 started.wait()
 pid = os.fork()
 if pid == 0:
+    signal.alarm(60)  # ends a child that hangs
     async def child():
         assert await buffer.add_async(2) == 1
         try:
