@@ -30,6 +30,7 @@ from .shared_array import SharedArray
 from .view import View
 from .views import FrameStack, Hindsight, NStep, Sequence, Trajectory
 from .writer import StepWriter
+from .zero_copy import zero_copy_env_simulation
 
 __all__ = [
     "AlreadyExists",
@@ -67,4 +68,5 @@ __all__ = [
     "View",
     "__version__",
     "shared_memory_rl_pipeline",
+    "zero_copy_env_simulation",
 ]

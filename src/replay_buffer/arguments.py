@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +68,15 @@ def arrays_of(
             values = n if len(lead) == 1 else None if time is None else n * time
             ends = None if values is None else values + 1
             yield Form(path + "/offsets", np.dtype(np.int64), (ends,), varies=True)
+
+
+def bytes_of(fields: Any, time: int | None) -> float:
+    """The bytes of an item of a batch of `fields`; infinite where they vary."""
+    size = 0.0
+    for form in arrays_of(fields, 1, time):
+        lengths = [math.inf if n is None else n for n in form.shape]
+        size += form.dtype.itemsize * math.prod(lengths)
+    return size
 
 
 def check_arrays(fields: Mapping[str, Any], out: Any, n: int, time: int | None = None) -> None:
@@ -189,3 +200,17 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
         )
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def floats(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """`value` as a float64 array of that shape. Strings that look like numbers are not numbers."""
+    try:
+        array: Array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf" or is_masked(value):
+        raise InvalidArgument(f"{name} must be made of numbers, not {short(value)}")
+    if array.shape != shape:
+        wanted = " x ".join(map(str, shape)) + " numbers" if shape else "one number"
+        raise InvalidArgument(f"{name} must be {wanted}, not of shape {array.shape}")
+    return array.astype(np.float64)

@@ -11,11 +11,10 @@ Thread safety: every method may be called by any number of threads at once.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import secrets
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from . import (
     _core,
     arguments,
+    async_calls,
     conversion,
     lifecycle,
     reading,
@@ -34,6 +34,7 @@ from . import (
     stats,
     waiting,
 )
+from .awaiting import AsyncCalls, alone
 from .config import BufferConfig, check_beta_can_be, shortest
 from .errors import Closed, InvalidArgument, NotEnoughRows
 from .forking import ForkLock
@@ -180,6 +181,27 @@ class ReplayBuffer(_core.Buffer):
             cls, location, lambda self: self._restore(source, location, *flags), made=True
         )
 
+    @classmethod
+    async def open_async(
+        cls: type[Self], location: str, *, readonly: bool = False, wait: float = 0
+    ) -> Self:
+        """`open`, awaited."""
+        return await lifecycle.open_async(cls, location, readonly, wait)
+
+    @classmethod
+    async def restore_async(
+        cls: type[Self],
+        path: str | os.PathLike[str],
+        location: str = "heap:",
+        *,
+        limiter: bool = False,
+        overwrite: bool = False,
+    ) -> Self:
+        """`restore`, awaited."""
+        return await alone(
+            lambda: cls.restore(path, location, limiter=limiter, overwrite=overwrite)
+        )
+
     # ------------------------------------------------------------------------------------- facts
 
     @property
@@ -297,6 +319,11 @@ class ReplayBuffer(_core.Buffer):
         """
         yield from reading.episodes(self.view(Trajectory()))
 
+    async def episodes_async(self) -> AsyncIterator[Batch]:
+        """`episodes`, for `async for`."""
+        async for episode in reading.episodes_async(self.view(Trajectory())):
+            yield episode
+
     async def sample_async(
         self,
         batch_size: int,
@@ -305,28 +332,20 @@ class ReplayBuffer(_core.Buffer):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        """`sample` in a thread of the loop's executor."""
-
-        def call(timeout: float) -> Batch:
-            patience = shortage.Patience(self, timeout, for_rows)
-            return self._draw(batch_size, out, beta, patience)
-
-        for_rows = timeout is not None
-        return await waiting.in_thread(call, timeout, self._who)
+        """`sample`, awaited: other tasks go on while it waits. See docs/guides/async.md."""
+        return await async_calls.sample(self, self, batch_size, out, beta, timeout)
 
     # ----------------------------------------------------------------------------------- writing
 
     async def add_async(self, *values: Any, timeout: float | None = None, **columns: Any) -> int:
-        """`add` in a thread of the loop's executor."""
-        call = functools.partial(self.add, *values, **columns)
-        return await waiting.in_thread(call, timeout, self._who)
+        """`add`, awaited."""
+        return await async_calls.add(self, self.add, values, columns, timeout)
 
     async def add_batch_async(
         self, *values: Any, timeout: float | None = None, **columns: Any
     ) -> Ids:
-        """`add_batch` in a thread of the loop's executor."""
-        call = functools.partial(self.add_batch, *values, **columns)
-        return await waiting.in_thread(call, timeout, self._who)
+        """`add_batch`, awaited."""
+        return await async_calls.add(self, self.add_batch, values, columns, timeout)
 
     def writer(self, streams: int = 1, autoreset: Autoreset = "same_step") -> StepWriter:
         """A writer of the steps of `streams` environments; see StepWriter. Any number may write."""
@@ -364,6 +383,14 @@ class ReplayBuffer(_core.Buffer):
             raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
         return self._checkpoint(arguments.path("path", path))
 
+    async def flush_async(self) -> None:
+        """`flush`, awaited."""
+        await alone(self.flush)
+
+    async def checkpoint_async(self, path: str | os.PathLike[str]) -> dict[str, int]:
+        """`checkpoint`, awaited."""
+        return await alone(lambda: self.checkpoint(path))
+
     def unlink(self: ReplayBuffer | str, /) -> None:
         """Remove the buffer's name or file. It lives on where it is open.
 
@@ -386,6 +413,7 @@ class ReplayBuffer(_core.Buffer):
             writer.close()
         with self._settling:
             self._release()
+        self._async_calls.close()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -402,6 +430,10 @@ class ReplayBuffer(_core.Buffer):
         return sharing.reduce(self)
 
     # -------------------------------------------------------------------------------- priorities
+
+    async def update_priorities_async(self, indices: Any, td_errors: Any) -> int:
+        """`update_priorities`, awaited."""
+        return await async_calls.update_priorities(self, self.update_priorities, indices, td_errors)
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Raw priorities of rows. Raises RowGone when one of them is no longer there."""
@@ -482,6 +514,8 @@ class ReplayBuffer(_core.Buffer):
         self._unlinked = False
         self._closed = False
         self._settling: ForkLock = ForkLock()
+        self._async_calls = AsyncCalls()
+        self._work = 0.0  # for a row of a batch, when it is known: see async_calls
         self._writers: weakref.WeakSet[StepWriter] = weakref.WeakSet()
         self._transitions: View | None = None  # what `sample` draws from steps
 
@@ -495,6 +529,12 @@ class ReplayBuffer(_core.Buffer):
     def _warn_of_wait(self, told: str) -> None:
         """Called by the core when a call has waited for long."""
         waiting.warn_of_wait(told, self._who())
+
+    def _item_bytes(self) -> float:
+        if self._config.storage == "steps":
+            return self._one_step()._item_bytes()
+        assert self._schema is not None
+        return arguments.bytes_of(self._schema.fields, None)
 
     def _one_step(self) -> View:
         if self._transitions is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +38,34 @@ class HindsightView(View):
         """Draw a batch with relabelled goals; see ReplayBuffer.sample."""
         if out is None:
             return self._relabel(super().sample(batch_size, beta=beta, timeout=timeout))
-        patience = Patience(self._buffer, timeout)
+        return self._draw(batch_size, out, beta, Patience(self._buffer, timeout))
+
+    def _slow_sample(
+        self,
+        /,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> Batch:
+        """What `sample` relabels."""
+        return super()._draw(batch_size, out, beta, Patience(self._buffer, timeout))
+
+    def _draw(self, batch_size: Any, out: Any, beta: Any, patience: Patience) -> Batch:
+        if out is None:
+            return self._relabel(super()._draw(batch_size, None, beta, patience))
         n = self._check(batch_size, beta, patience)
         shown = {k: v for k, v in self._expected.items() if k not in HIDDEN}
         arguments.check_arrays(shown, out, n)
         hidden = {k: v for k, v in self._expected.items() if k in HIDDEN}
         whole = {**out, **_empty(hidden, n)}
-        out.update(self._relabel(self._draw(n, whole, beta, patience)))
-        return out
+        out.update(self._relabel(super()._draw(n, whole, beta, patience)))
+        given: Batch = out
+        return given
+
+    def _item_bytes(self) -> float:
+        return math.inf  # its functions are the user's
 
     def get(self, ids: Any) -> Batch:
         """What the view makes of these rows; the goals are chosen anew."""

@@ -6,6 +6,7 @@ held, and no other.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import fcntl
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import _core, settling, sharing
+from .awaiting import alone
 from .config import BufferConfig, check_beta_can_be
 from .errors import AlreadyExists, InvalidArgument, NotFound, ReadOnly, SchemaMismatch
 from .schema import Schema
@@ -65,16 +67,39 @@ def create(
 
 def open_there(cls: type[Handle], location: str, readonly: bool = False, wait: Any = 0) -> Handle:
     """See ReplayBuffer.open."""
-    limit = seconds(wait, "wait", none="")
-    patience = Wait(limit, lambda: "nobody has created it")
+    waiting = _patience(wait)
     while True:
         try:
             return sharing.attached(cls, location, lambda self: self._open(location, readonly))
         except NotFound:
-            if limit == 0:
+            if not wait:
                 raise
-        missing = f"there is no buffer there ({_core.segment_path(location)})"
-        patience.until(lambda: False, f"open({location!r})", missing, longest=_LOOK)
+        waiting.until(lambda: False, *_absent(location), longest=_LOOK)
+
+
+async def open_async(
+    cls: type[Handle], location: str, readonly: bool = False, wait: Any = 0
+) -> Handle:
+    """See ReplayBuffer.open."""
+    waiting = _patience(wait)
+    while True:
+        try:
+            return await alone(lambda: cls.open(location, readonly=readonly))
+        except NotFound:
+            if not wait:
+                raise
+        waiting.go_on(*_absent(location))
+        await asyncio.sleep(min(waiting.left, _LOOK))
+
+
+def _patience(wait: Any) -> Wait:
+    """How long a call waits for a buffer that somebody else is to create."""
+    return Wait(seconds(wait, "wait", none=""), lambda: "nobody has created it")
+
+
+def _absent(location: str) -> tuple[str, str]:
+    """What waits, and for what, where there is no buffer yet."""
+    return f"open({location!r})", f"there is no buffer there ({_core.segment_path(location)})"
 
 
 def open_or_create(

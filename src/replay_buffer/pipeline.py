@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .arguments import count, floats
 from .errors import InvalidArgument
 from .shared_array import SharedArray
 
@@ -33,7 +34,7 @@ def shared_memory_rl_pipeline(
     with floats rounded to 4 decimals. InvalidArgument names the step that does not fit. The shared
     memory is gone when this returns or raises.
     """
-    num_envs, obs_dim = _positive("num_envs", num_envs), _positive("obs_dim", obs_dim)
+    num_envs, obs_dim = count("num_envs", num_envs), count("obs_dim", obs_dim)
     with ExitStack() as blocks:
         shared = []
         for shape, dtype in (
@@ -72,9 +73,9 @@ def _write_steps(
         if not isinstance(step, (tuple, list)) or len(step) != 4:
             raise InvalidArgument(f"{where} must be (env_id, obs, reward, done), not {short(step)}")
         env = _env_id(where, step[0], num_envs)
-        obs = _numbers(f"{where}: obs", step[1], (obs_dim,))
-        reward = _numbers(f"{where}: reward", step[2], ())
-        done = _numbers(f"{where}: done", step[3], ())
+        obs = floats(f"{where}: obs", step[1], (obs_dim,))
+        reward = floats(f"{where}: reward", step[2], ())
+        done = floats(f"{where}: done", step[3], ())
         if done not in (0, 1):
             raise InvalidArgument(f"{where}: done must be True or False, not {step[3]!r}")
         observations[env], rewards[env], dones[env] = obs, reward, done
@@ -88,10 +89,10 @@ def _summary(
         mean_obs, mean_reward = observations.mean(axis=0), rewards.mean()
         active_mean_reward = active.mean() if active.size else 0.0
     return {
-        "observations": [_rounded(row) for row in observations],
-        "rewards": _rounded(rewards),
+        "observations": rounded(observations),
+        "rewards": rounded(rewards),
         "dones": dones.tolist(),
-        "mean_obs": _rounded(mean_obs),
+        "mean_obs": rounded(mean_obs),
         "mean_reward": round(float(mean_reward), 4),
         "num_done": int(np.count_nonzero(dones)),
         "active_mean_reward": round(float(active_mean_reward), 4),
@@ -99,18 +100,11 @@ def _summary(
     }
 
 
-def _rounded(values: npt.NDArray[Any]) -> list[float]:
+def rounded(values: npt.NDArray[Any]) -> list[Any]:
+    """An array as lists, with 4 decimals."""
+    if values.ndim > 1:
+        return [rounded(row) for row in values]
     return [round(value, 4) for value in values.tolist()]
-
-
-def _positive(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if isinstance(value, bool) or number < 1:
-        raise InvalidArgument(f"{name} must be a whole number of at least 1, not {value!r}")
-    return number
 
 
 def _env_id(where: str, value: Any, num_envs: int) -> int:
@@ -123,17 +117,3 @@ def _env_id(where: str, value: Any, num_envs: int) -> int:
             f"{where}: env_id must be a whole number from 0 to {num_envs - 1}, not {value!r}"
         )
     return env
-
-
-def _numbers(where: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """`value` as float64. Strings that look like numbers are not numbers."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
-        array = np.asarray(None)
-    if array.dtype.kind not in "biuf":
-        raise InvalidArgument(f"{where} must be made of numbers, not {short(value)}")
-    if array.shape != shape:
-        wanted = f"{shape[0]} numbers" if shape else "one number"
-        raise InvalidArgument(f"{where} must be {wanted}, not of shape {array.shape}")
-    return array.astype(np.float64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,7 +122,22 @@ def episodes(view: View) -> Iterator[Batch]:
     """What a view of whole trajectories has now; see ReplayBuffer.episodes."""
     for start in np.sort(view.starts()):
         try:
-            batch = view.get([start])
+            episode = _episode(view, start)
         except RowGone:
             continue
-        yield only_item(batch, view._expected)
+        yield episode
+
+
+async def episodes_async(view: View) -> AsyncIterator[Batch]:
+    """The same, awaited."""
+    calls = view.buffer._async_calls
+    for start in np.sort(await view.starts_async()):
+        try:
+            episode = await calls.run(functools.partial(_episode, view, start))
+        except RowGone:
+            continue
+        yield episode
+
+
+def _episode(view: View, start: Any) -> Batch:
+    return only_item(view.get([start]), view._expected)

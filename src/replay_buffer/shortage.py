@@ -47,9 +47,9 @@ def check(buffer: ReplayBuffer, batch_size: Any, beta: Any, patience: Patience) 
         buffer._check_weighted()
     if buffer.schema is None and (patience.for_rows or buffer.config.limited):
         least = max(1, buffer.config.min_size)
-        missing = f"0 of {least} rows are there (min_size)" if buffer.config.limited else _EMPTY
+        told = f"0 of {least} rows are there (min_size)" if buffer.config.limited else _EMPTY
         patience.wait.until(
-            lambda: buffer.closed or buffer.schema is not None, f"sample({n})", missing
+            lambda: buffer.closed or buffer.schema is not None, f"sample({n})", told
         )
         buffer._check_open()
     if buffer.schema is None:
@@ -71,11 +71,16 @@ def draw(
         try:
             return attempt(patience.left)
         except NotEnoughRows as error:
-            missing = str(error).partition(": ")[2] or str(error)
+            told = missing(error)
         except Timeout as error:
             raise Timeout(patience.wait.retold(error)) from None
         changed = functools.partial(_changed, buffer, before)
-        patience.wait.until(changed, f"sample({n})", missing, longest=_TRY)
+        patience.wait.until(changed, f"sample({n})", told, longest=_TRY)
+
+
+def missing(error: NotEnoughRows) -> str:
+    """What an error says that was missing."""
+    return str(error).partition(": ")[2] or str(error)
 
 
 def _changed(buffer: ReplayBuffer, rows_added: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,9 @@ class TrajectoryView(View):
                 larger.append((inner, name, np.empty(shape, form.dtype)))
         for inner, name, array in larger:
             inner[name] = array
+
+    def _item_bytes(self) -> float:
+        return math.inf  # what the longest of a batch has
 
     def _measure(self) -> _core.View:
         """A view of the same starts that only says how long they are."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _core, arguments, shortage
+from . import _core, arguments, async_calls, shortage
+from .awaiting import alone
 from .errors import InvalidArgument, NotEnoughRows, RowGone, SchemaMismatch
 from .schema import DTYPES, Column, Schema
 from .shortage import Patience
@@ -60,6 +61,7 @@ class View(_core.View):
         self._buffer = buffer
         self._parts = parts
         self._expected: dict[str, Any] = {}  # the arrays of a batch
+        self._work = 0.0  # for an item of a batch, when it is known: see async_calls
         for part in parts:
             if not isinstance(part, Part):
                 raise InvalidArgument(f"{part!r} is not a part of a view")
@@ -120,6 +122,27 @@ class View(_core.View):
         raws = _sequence_priorities(self._sequence, wanted.size, td_errors, mask)
         return self._buffer.update_priorities(wanted, raws)
 
+    async def sample_async(
+        self,
+        batch_size: int,
+        *,
+        out: Batch | None = None,
+        beta: float | None = None,
+        timeout: float | None = None,
+    ) -> Batch:
+        """`sample`, awaited."""
+        return await async_calls.sample(self._buffer, self, batch_size, out, beta, timeout)
+
+    async def starts_async(self) -> Ids:
+        """`starts`, awaited."""
+        return await alone(self.starts)
+
+    async def update_priorities_async(self, indices: Any, td_errors: Any, mask: Any = None) -> int:
+        """`update_priorities`, awaited."""
+        return await async_calls.update_priorities(
+            self._buffer, self.update_priorities, indices, td_errors, mask
+        )
+
     # --------------------------------------------------------------------------------- internals
 
     def _slow_sample(
@@ -167,6 +190,9 @@ class View(_core.View):
         batch["indices"] = wanted.copy()
         made: Batch = batch
         return made
+
+    def _item_bytes(self) -> float:
+        return arguments.bytes_of(self._expected, self._time()) if self._ready() else 0
 
     def _time(self) -> int:
         return self._sequence.burn_in + self._sequence.length if self._sequence else 0

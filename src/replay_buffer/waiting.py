@@ -1,25 +1,16 @@
-"""Waiting: timeouts as numbers, waits that say what for, and the async calls, which wait in a
-thread."""
+"""Waiting: timeouts as numbers, and waits that say what for."""
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures.thread  # noqa: F401  an event loop would do so, perhaps after a fork
-import functools
 import math
 import re
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from .errors import InvalidArgument, ReplayBufferWarning, Timeout
-
-T = TypeVar("T")
-
-#: Seconds that an async call waits in a thread at a time, and so until it notices its cancelling.
-SLICE = 0.25
 
 #: Seconds after which a call that waits without a timeout says so. The core asks for it by name.
 LONG = 30.0
@@ -66,33 +57,43 @@ class Wait:
         begin, pause = time.monotonic(), _SHORTEST_PAUSE
         while not ready():
             now = time.monotonic()
-            if now - self._start >= self._limit:
-                raise Timeout(self.told(call, missing))
+            self.go_on(call, missing)
             if now - begin >= longest:
                 return
-            self.warn_when_long(self.told(call, missing))
             time.sleep(min(self.left, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def go_on(self, call: str, missing: str) -> None:
+        """Raises Timeout when the time of the call is over, and warns when it waits for long."""
+        if self.left == 0:
+            raise Timeout(self.told(call, missing))
+        self.warn_when_long(self.told(call, missing))
+
     def told(self, call: str, missing: str) -> str:
         """What a call waited for, and how long."""
-        waited = min(time.monotonic() - self._start, self._limit)
-        return (
-            f"{call} "
-            + (f"waited {waited:.1f} s: " if waited else "would have to wait: ")
-            + missing
-        )
+        return f"{call}{self._waited()}{missing}"
 
-    def retold(self, error: Timeout) -> str:
+    def retold(self, error: Exception) -> str:
         """What the last part of this wait said, with the time of all of it."""
-        waited = min(time.monotonic() - self._start, self._limit)
-        return re.sub(r" waited [0-9.]+ s: ", f" waited {waited:.1f} s: ", str(error))
+        phrase = r" (waited [0-9.]+ s|would have to wait): "
+        return re.sub(phrase, self._waited(), str(error), count=1)
+
+    @property
+    def until_warning(self) -> float:
+        """Seconds until warn_when_long warns; infinite when it never will."""
+        if self._warned:
+            return math.inf
+        return max(0.0, LONG - (time.monotonic() - self._start))
 
     def warn_when_long(self, told: str) -> None:
         """Warns once when a wait without a limit takes long."""
         if not self._warned and time.monotonic() - self._start >= LONG:
             self._warned = True
             warn_of_wait(told, self._who())
+
+    def _waited(self) -> str:
+        waited = min(time.monotonic() - self._start, self._limit)
+        return f" waited {waited:.1f} s: " if waited else " would have to wait: "
 
 
 def warn_of_wait(told: str, who: str) -> None:
@@ -103,22 +104,3 @@ def warn_of_wait(told: str, who: str) -> None:
     ):
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{told}; {who}", ReplayBufferWarning, stacklevel=level)
-
-
-async def in_thread(call: Callable[..., T], timeout: Any, who: Callable[[], str]) -> T:
-    """Runs call(timeout=...) in a thread of the loop's executor.
-
-    In slices, so that a call that is cancelled ends, and many that wait do not keep others from
-    the threads.
-    """
-    wait = Wait(seconds(timeout), who)
-    while True:
-        left = wait.left
-        sliced = functools.partial(call, timeout=min(left, SLICE))
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, sliced)
-        except Timeout as error:
-            told = wait.retold(error)
-            if wait.left == 0:
-                raise Timeout(told) from None
-            wait.warn_when_long(told)

@@ -6,13 +6,13 @@ are taken one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from . import _core, arguments, waiting
+from . import _core, arguments, async_calls, waiting
 from .conversion import raw_priorities
 from .errors import Closed, InvalidArgument, SchemaMismatch
 from .inference import STEP
@@ -76,6 +76,22 @@ class StepWriter(_core.Writer):
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ""
         return f"<StepWriter of {self._streams} streams, {self._autoreset}{state}>"
+
+    async def append_async(
+        self,
+        *values: Any,
+        final_obs: Any = None,
+        priority: Any = None,
+        timeout: float | None = None,
+        **columns: Any,
+    ) -> Ids | int:
+        """`append`, awaited. Steps are written in the order in which the calls were made."""
+        options = {"final_obs": final_obs, "priority": priority}
+        given = {name: value for name, value in options.items() if value is not None}
+        call: Callable[..., Ids | int] = self.append
+        return await async_calls.add(
+            self._buffer, call, values, {**columns, **given}, timeout, self
+        )
 
     def end(self, stream: int = 0) -> None:
         """Cut the episode of a stream, as when its environment is abandoned: a truncation."""

@@ -33,6 +33,7 @@ from replay_buffer import (
     View,
     _core,
     shared_memory_rl_pipeline,
+    zero_copy_env_simulation,
 )
 
 EXPORTED = """
@@ -40,15 +41,16 @@ EXPORTED = """
     InvalidArgument LinearSchedule NStep NotEnoughRows NotFound OutOfSpace PeekedColumn PeekedRows
     PermissionDenied ReadOnly ReplayBuffer ReplayBufferError ReplayBufferWarning RowGone Schema
     SchemaMismatch Sequence SharedArray SharedCircularBuffer StepWriter SystemFailure Timeout
-    Trajectory View __version__ shared_memory_rl_pipeline
+    Trajectory View __version__ shared_memory_rl_pipeline zero_copy_env_simulation
 """
 
 MEMBERS: dict[type, str] = {
     ReplayBuffer: """
-        add add_async add_batch add_batch_async alpha capacity checkpoint clear close closed config
-        create episodes flush get is_full latest location max_priority open open_or_create peek
-        peek_latest priorities readonly restore sample sample_async schema size stats total_priority
-        unlink update_priorities view writer
+        add add_async add_batch add_batch_async alpha capacity checkpoint checkpoint_async clear
+        close closed config create episodes episodes_async flush flush_async get is_full latest
+        location max_priority open open_async open_or_create peek peek_latest priorities readonly
+        restore restore_async sample sample_async schema size stats total_priority unlink
+        update_priorities update_priorities_async view writer
     """,
     PeekedRows: "get gone indices intact items keys values",
     PeekedColumn: "runs",
@@ -59,8 +61,10 @@ MEMBERS: dict[type, str] = {
         from_core limited max_times_sampled min_size samples_per_insert storage strategy tolerance
         weighted weights
     """,
-    StepWriter: "append autoreset close closed end streams",
-    View: "buffer get sample starts update_priorities",
+    StepWriter: "append append_async autoreset close closed end streams",
+    View: """
+        buffer get sample sample_async starts starts_async update_priorities update_priorities_async
+    """,
     NStep: "gamma n one_stream",
     FrameStack: "columns n",
     Sequence: "burn_in cross_episodes eta length next_obs pad period",
@@ -97,6 +101,12 @@ SIGNATURES: dict[Any, str] = {
     ReplayBuffer.sample_async: "(self, batch_size, *, out=None, beta=None, timeout=None)",
     ReplayBuffer.add_async: "(self, *values, timeout=None, **columns)",
     ReplayBuffer.add_batch_async: "(self, *values, timeout=None, **columns)",
+    ReplayBuffer.update_priorities_async: "(self, indices, td_errors)",
+    ReplayBuffer.checkpoint_async: "(self, path)",
+    ReplayBuffer.flush_async: "(self)",
+    ReplayBuffer.episodes_async: "(self)",
+    ReplayBuffer.open_async: "(location, *, readonly=False, wait=0)",
+    ReplayBuffer.restore_async: "(path, location='heap:', *, limiter=False, overwrite=False)",
     ReplayBuffer.add: "(self, /, *values, priority=None, timeout=None, **columns)",
     ReplayBuffer.add_batch: "(self, /, *values, priority=None, timeout=None, **columns)",
     ReplayBuffer.sample: "(self, /, batch_size, *, out=None, beta=None, timeout=None)",
@@ -106,6 +116,7 @@ SIGNATURES: dict[Any, str] = {
     SharedArray.close: "(self)",
     SharedArray.unlink: "(self)",
     shared_memory_rl_pipeline: "(num_envs, obs_dim, step_data)",
+    zero_copy_env_simulation: "(num_envs, obs_dim, step_data, commands)",
     SharedCircularBuffer: "(capacity, state_dim)",
     SharedCircularBuffer.push: "(self, state, action, reward, next_state, done)",
     SharedCircularBuffer.sample: "(self, batch_size, seed=None)",
@@ -117,8 +128,13 @@ SIGNATURES: dict[Any, str] = {
     ReplayBuffer.view: "(self, *parts)",
     ReplayBuffer.episodes: "(self)",
     StepWriter.append: "(self, /, *values, final_obs=None, priority=None, timeout=None, **columns)",
+    StepWriter.append_async: "(self, *values, final_obs=None, priority=None, timeout=None, "
+    "**columns)",
     StepWriter.end: "(self, stream=0)",
     View.sample: "(self, /, batch_size, *, out=None, beta=None, timeout=None)",
+    View.sample_async: "(self, batch_size, *, out=None, beta=None, timeout=None)",
+    View.starts_async: "(self)",
+    View.update_priorities_async: "(self, indices, td_errors, mask=None)",
     View.get: "(self, ids)",
     View.starts: "(self)",
     View.update_priorities: "(self, indices, td_errors, mask=None)",
@@ -187,6 +203,23 @@ def test_the_calls_of_the_core_have_a_documentation(name: str) -> None:
 def test_the_slow_side_of_a_call_has_the_same_parameters(name: str) -> None:
     slow = inspect.signature(getattr(ReplayBuffer, f"_slow_{name}"))
     assert bare(inspect.signature(getattr(ReplayBuffer, name))) == bare(slow)
+
+
+def test_every_async_form_takes_what_its_call_takes() -> None:
+    """And `timeout` where the call waits."""
+    forms = {
+        (cls, name)
+        for cls in (ReplayBuffer, View, StepWriter)
+        for name in members(cls)
+        if name.endswith("_async")
+    }
+    assert len(forms) == 13
+    for cls, name in forms:
+        call = inspect.signature(getattr(cls, name.removesuffix("_async"))).parameters
+        form = inspect.signature(getattr(cls, name)).parameters
+        collected = {"columns"} & set(form)  # an option may be among them
+        assert set(form) <= set(call), name
+        assert collected or set(form) == set(call), name
 
 
 def test_all_public_calls_are_documented() -> None:

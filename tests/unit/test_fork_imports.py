@@ -20,6 +20,7 @@ import contextlib, os, pickle, signal, sys, threading, time, traceback
 import numpy as np
 import replay_buffer
 from replay_buffer import *
+from replay_buffer import _core
 
 location = f"shm:imports-{os.getpid()}"
 steps = {
@@ -197,10 +198,27 @@ import asyncio
 
 async def work():
     await made.add_async([1, 2], 0, 1.0, [2, 3], False)
-    await made.sample_async(2)
+    batch = await made.sample_async(2)
+    await made.update_priorities_async(batch["indices"], [1.0, 2.0])
+    await made.view(NStep(1)).sample_async(2)
+    with contextlib.suppress(Timeout):
+        await ReplayBuffer.open_async("shm:nobody", wait=0.01)
+    with of_steps.writer() as writer:
+        obs = {"x": [0, 0], "achieved_goal": [0], "desired_goal": [0]}
+        await writer.append_async(obs, 0, 1.0, True, False, final_obs=obs)
+    saved = os.path.join(sys.argv[1], "awaited")
+    await made.checkpoint_async(saved)
+    (await ReplayBuffer.restore_async(saved)).close()
+    async for episode in of_steps.episodes_async():
+        pass
+    waiting = asyncio.create_task(ReplayBuffer(config).sample_async(1, timeout=10))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
 
 def guarded():
     sys.meta_path.insert(0, Refuse)
+    asyncio.run(work())
+    _core.set_long_work(0)  # all calls in threads
     asyncio.run(work())
 
 in_child(guarded)

@@ -133,11 +133,11 @@ def test_an_allowed_line_of_cpp_is_accepted(folder: str, line: str) -> None:
 PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "casting", "forking", "ragged", "schema"},
-    {"arguments", "inference", "peeking", "shared_array", "views", "waiting"},
+    {"arguments", "awaiting", "inference", "peeking", "shared_array", "views", "waiting"},
     {
-        *("buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
+        *("async_calls", "buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
         *("shortage", "stats"),
-        *("circular", "hindsight", "pipeline", "trajectories", "view", "writer"),
+        *("circular", "hindsight", "pipeline", "trajectories", "view", "writer", "zero_copy"),
     },
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},

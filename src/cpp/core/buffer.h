@@ -101,6 +101,8 @@ class Buffer {
   const Limiter& limiter() const { return limiter_; }
   // For a call that could not have its share at once.
   Wait wait_for(Want want, std::size_t n);
+  // For calls that wait elsewhere: see Limiter. REQUIRES: the handle may write.
+  void count_waits(Want want, int more) { limiter_.count_waits(owner(), want, more); }
   // Takes the share, however long that takes.
   Share take_share(Want want, std::size_t n);
 

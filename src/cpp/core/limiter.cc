@@ -169,6 +169,15 @@ void Limiter::wake() {
   os::futex::wake_all(counters_.bell);
 }
 
+void Limiter::count_waits(Owner& me, Want want, int more) {
+  waits_.with([&](Waits& waits) {
+    (want == Want::kDraw ? waits.draws : waits.adds) += static_cast<std::uint32_t>(more);
+    const std::uint32_t bits = (waits.draws != 0 ? static_cast<std::uint32_t>(Want::kDraw) : 0) |
+                               (waits.adds != 0 ? static_cast<std::uint32_t>(Want::kAdd) : 0);
+    me.waits.store(bits, std::memory_order_relaxed);
+  });
+}
+
 void Limiter::cleared() {
   filled_era_.store(kNever, std::memory_order_relaxed);
   changed();
@@ -206,19 +215,11 @@ std::string Limiter::reason(Want want, std::size_t n) const {
 // waiting
 Wait::Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n)
     : limiter_(limiter), owners_(owners), me_(me), want_(want), n_(n) {
-  say(1);
+  if (me_ != nullptr) limiter_.count_waits(*me_, want_, 1);
 }
 
-Wait::~Wait() { say(~std::uint32_t{0}); }
-
-void Wait::say(std::uint32_t one) {
-  if (me_ == nullptr) return;
-  limiter_.waits_.with([&](Limiter::Waits& waits) {
-    (want_ == Want::kDraw ? waits.draws : waits.adds) += one;
-    const std::uint32_t bits = (waits.draws != 0 ? static_cast<std::uint32_t>(Want::kDraw) : 0) |
-                               (waits.adds != 0 ? static_cast<std::uint32_t>(Want::kAdd) : 0);
-    me_->waits.store(bits, std::memory_order_relaxed);
-  });
+Wait::~Wait() {
+  if (me_ != nullptr) limiter_.count_waits(*me_, want_, -1);
 }
 
 bool Wait::sleep(std::chrono::nanoseconds slice) {

@@ -78,6 +78,9 @@ class Limiter {
   // Wakes all who wait, for another reason than the limit.
   void wake();
 
+  // So many calls of this handle more, or fewer, wait for their share; its owner says so.
+  void count_waits(Owner& me, Want want, int more);
+
   std::size_t min_size() const { return min_size_; }
   bool has_ratio() const { return per_row_ != 0; }
   double balance() const;  // in rows
@@ -167,7 +170,6 @@ class Wait {
 
  private:
   bool sleep_reading(std::chrono::nanoseconds slice);
-  void say(std::uint32_t one);
   std::string others() const;
 
   Limiter& limiter_;

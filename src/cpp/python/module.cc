@@ -328,6 +328,7 @@ NB_MODULE(_core, m) {
   intern_names();
   find_error_classes();
   m.def("times_let_go", [] { return CoreCall::times_let_go; });
+  m.def("long_work", [] { return os::long_work.load(std::memory_order_relaxed); });
   m.def("set_long_work", [](std::size_t work) { return os::long_work.exchange(work); });
   m.attr("__version__") = REPLAY_VERSION;
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
@@ -362,6 +363,12 @@ NB_MODULE(_core, m) {
              keep->clear();
            })
       .def("_rows_added", [](const Handle& h) { return opened(h).ring().rows_added(); })
+      .def("_rows_moved",  // changes with every add and draw
+           [](const Handle& h) {
+             const Ring& ring = opened(h).ring();
+             return ring.rows_added() +
+                    ring.counters().rows_sampled.load(std::memory_order_relaxed);
+           })
       .def("_size", [](const Handle& h) { return opened(h).size(); })
       .def("_capacity", [](const Handle& h) { return opened(h).capacity(); })
       .def("_is_full", [](const Handle& h) { return opened(h).is_full(); })

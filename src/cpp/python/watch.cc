@@ -44,10 +44,19 @@ nb::list owners_of(const Handle& handle) {
   return found;
 }
 
+// So many calls more, or fewer, wait in Python for the rate limiter. False when there is nobody to
+// tell: no limiter, a handle for reading, or one that is closed.
+bool count_waits(const Handle& handle, bool adds, int more) {
+  if (!handle.buffer || !handle.buffer->writable() || !handle.buffer->limiter().active())
+    return false;
+  handle.buffer->count_waits(adds ? Want::kAdd : Want::kDraw, more);
+  return true;
+}
+
 }  // namespace
 
 void bind_watch(nb::module_& m, nb::class_<Handle>& handle) {
-  handle.def("_owners", &owners_of);
+  handle.def("_owners", &owners_of).def("_count_waits", &count_waits);
   m.def("in_use", &in_use);
   m.def("segment_path", [](const std::string& location) { return named(location).path(); });
   m.def("remove_abandoned", [] { return os::remove_abandoned(os::shared_memory_dir()); });
