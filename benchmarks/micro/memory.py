@@ -2,7 +2,7 @@
 capacities from a thousand to ten million.
 
 The target is less than a tenth. Beside it stands the floor, what a row cannot do without: its word,
-and with priorities the raw one, its leaf and its share of the tree's sums (decision 0022). What is
+and with priorities the raw one, its leaf and its share of the tree's sums (decision 0021). What is
 above the floor is padding, the table of blocks, and what every segment has once. Sizes are those of
 segments of which nothing is written, and so need no memory; `resident` is measured on full buffers.
 Writes `memory.json`, `memory_rows.png` and `memory_capacity.png` to `out/bench`.
