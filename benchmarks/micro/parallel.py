@@ -62,7 +62,7 @@ def draw(found: dict[Strategy, Rates], path: Path) -> None:
             lines(axis, {kind: {n: rate / 1e6 for n, rate in by[kind].items()} for kind in KINDS})
             axis.set_title(f"{role}s")
             axis.set_xticks(COUNTS)
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.1 * max(rate for kind in KINDS for rate in by[kind].values()) / 1e6)
             axis.set_xlabel("threads, or processes")
             axis.set_ylabel("million rows a second")
 
