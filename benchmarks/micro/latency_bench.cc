@@ -1,5 +1,5 @@
 // p50 and p99 of the typed C++ API: each call between two readings of the clock. What these cost is
-// "latency: the clock alone", and part of all the others.
+// "Latency/Clock", and part of all the others.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -15,12 +15,13 @@
 namespace replay_buffer::bench {
 namespace {
 
-using Uniform = ReplayBuffer<Vector, std::int64_t>;
-using Prioritized = PrioritizedReplayBuffer<Vector, std::int64_t>;
+using Full = ReplayBuffer<Vector, std::int64_t>;
+constexpr SamplingStrategy kUniform = SamplingStrategy::Uniform;
+constexpr SamplingStrategy kPrioritized = SamplingStrategy::Prioritized;
 
-template <typename Buffer>
-Buffer& full() {
-  static Buffer buffer(config_of(SamplingStrategy::kUniform, kRows));
+template <SamplingStrategy kStrategy>
+Full& full() {
+  static Full buffer(config_of(kStrategy, kRows));
   const std::vector<float> raws = priorities(buffer.is_full() ? 0 : kRows);
   for (const float raw : raws) buffer.add({.action = 1, .priority = raw});
   return buffer;
@@ -49,35 +50,40 @@ void the_clock(benchmark::State& state) {
   one_by_one(state, [] {});
 }
 
-template <typename Buffer>
+template <SamplingStrategy kStrategy>
 void add(benchmark::State& state, float priority) {
-  Buffer& buffer = full<Buffer>();
-  const typename Buffer::Row row{.action = 1, .priority = priority};
+  Full& buffer = full<kStrategy>();
+  const Full::Row row{.action = 1, .priority = priority};
   one_by_one(state, [&] { benchmark::DoNotOptimize(buffer.add(row)); });
 }
 
-template <typename Buffer>
 void sample(benchmark::State& state, std::size_t n) {
-  Buffer& buffer = full<Buffer>();
+  Full& buffer = full<kUniform>();
   one_by_one(state, [&] { benchmark::DoNotOptimize(buffer.sample(n)); });
 }
 
-template <typename Buffer>
+void sample_batch(benchmark::State& state, std::size_t n) {
+  Full& buffer = full<kPrioritized>();
+  one_by_one(state, [&] { benchmark::DoNotOptimize(buffer.sample_batch(n)); });
+}
+
+template <SamplingStrategy kStrategy>
 void sample_into(benchmark::State& state, std::size_t n) {
-  Buffer& buffer = full<Buffer>();
-  std::vector<typename Buffer::Row> rows(n);
-  std::vector<std::int64_t> ids(n);
+  Full& buffer = full<kStrategy>();
+  std::vector<Full::Row> rows(n);
+  std::vector<std::size_t> ids(n);
   one_by_one(state, [&] { buffer.sample(rows, ids); });
 }
 
 void update(benchmark::State& state, std::size_t n) {
-  Prioritized& buffer = full<Prioritized>();
-  const std::vector<std::int64_t> ids = buffer.sample(256 * n).indices;
+  Full& buffer = full<kPrioritized>();
+  const std::vector<std::size_t> ids = buffer.sample_batch(256 * n).indices;
   const std::vector<float> raws = priorities(256 * n, 2);
   std::size_t at = 0;
   one_by_one(state, [&] {
     const std::size_t from = at++ % 256 * n;
-    buffer.update_priorities({ids.data() + from, n}, {raws.data() + from, n});
+    const std::span<const std::size_t> some(ids.data() + from, n);
+    buffer.update_priorities(some, {raws.data() + from, n});
   });
 }
 
@@ -91,16 +97,17 @@ void register_as(const char* name, Body body, Arguments... arguments) {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  register_as("latency: the clock alone", the_clock);
-  register_as("latency: add, uniform", add<Uniform>, -1.0F);
-  register_as("latency: sample 32, uniform", sample<Uniform>, 32);
-  register_as("latency: sample 256, uniform", sample<Uniform>, 256);
-  register_as("latency: sample 32 into spans, uniform", sample_into<Uniform>, 32);
-  register_as("latency: add, prioritized", add<Prioritized>, 0.5F);
-  register_as("latency: sample 32, prioritized", sample<Prioritized>, 32);
-  register_as("latency: sample 256, prioritized", sample<Prioritized>, 256);
-  register_as("latency: sample 32 into spans, prioritized", sample_into<Prioritized>, 32);
-  register_as("latency: update_priorities 32", update, 32);
+  if (!all_benchmarks()) return false;
+  register_as("Latency/Clock", the_clock);
+  register_as("Latency/Uniform/Add", add<kUniform>, -1.0F);
+  register_as("Latency/Uniform/Sample/32", sample, 32);
+  register_as("Latency/Uniform/Sample/256", sample, 256);
+  register_as("Latency/Uniform/SampleInto/32", sample_into<kUniform>, 32);
+  register_as("Latency/Prioritized/Add", add<kPrioritized>, 0.5F);
+  register_as("Latency/Prioritized/SampleBatch/32", sample_batch, 32);
+  register_as("Latency/Prioritized/SampleBatch/256", sample_batch, 256);
+  register_as("Latency/Prioritized/SampleInto/32", sample_into<kPrioritized>, 32);
+  register_as("Latency/Prioritized/UpdatePriorities/32", update, 32);
   return true;
 }();
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -50,22 +51,22 @@ class Pair:
 
 
 PAIRS = (
-    Pair("add", "typed: add, uniform"),
-    Pair("add_batch 64, per row", "core: add 64, uniform", per=64),
-    Pair("sample 32", "typed: sample 32, uniform", "six arrays of 32"),
-    Pair("sample 256", "typed: sample 256, uniform", "six arrays of 256"),
-    Pair("sample 32 into arrays", "typed: sample 32 into spans, uniform"),
-    Pair("sample 256 into arrays", "typed: sample 256 into spans, uniform"),
-    Pair("prioritized: add with priority", "typed: add, prioritized"),
-    Pair("prioritized: add_batch 64, per row", "core: add 64, prioritized", per=64),
-    Pair("prioritized: sample 32", "typed: sample 32, prioritized", "seven arrays of 32"),
-    Pair("prioritized: sample 256", "typed: sample 256, prioritized", "seven arrays of 256"),
-    Pair("prioritized: sample 32 into arrays", "typed: sample 32 into spans, prioritized"),
-    Pair("prioritized: sample 256 into arrays", "core: sample 256, prioritized"),
+    Pair("add", "ReplayBuffer/Uniform/Add"),
+    Pair("add_batch 64, per row", "Core/Uniform/Add/64", per=64),
+    Pair("sample 32", "ReplayBuffer/Uniform/Sample/32", "six arrays of 32"),
+    Pair("sample 256", "ReplayBuffer/Uniform/Sample/256", "six arrays of 256"),
+    Pair("sample 32 into arrays", "ReplayBuffer/Uniform/SampleInto/32"),
+    Pair("sample 256 into arrays", "ReplayBuffer/Uniform/SampleInto/256"),
+    Pair("prioritized: add with priority", "ReplayBuffer/Prioritized/Add"),
+    Pair("prioritized: add_batch 64, per row", "Core/Prioritized/Add/64", per=64),
+    Pair("prioritized: sample 32", "ReplayBuffer/Prioritized/SampleBatch/32", "seven arrays of 32"),
+    Pair("prioritized: sample 256", "ReplayBuffer/Prioritized/SampleBatch/256", "seven arrays of 256"),
+    Pair("prioritized: sample 32 into arrays", "ReplayBuffer/Prioritized/SampleInto/32"),
+    Pair("prioritized: sample 256 into arrays", "Core/Prioritized/Sample/256"),
     Pair(
-        "prioritized: update_priorities 32", "typed: update_priorities 32", "two fetched arguments"
+        "prioritized: update_priorities 32", "ReplayBuffer/Prioritized/UpdatePriorities/32", "two fetched arguments"
     ),
-    Pair("frames: sample 32 into arrays", "core: sample 32 of 84x84x4 frames"),
+    Pair("frames: sample 32 into arrays", "Core/Uniform/Sample/32_frames"),
 )
 
 
@@ -97,7 +98,9 @@ def from_cpp(names: Iterable[str], seconds: float, repeats: int) -> Best:
             f"--benchmark_out={out}",
             "--benchmark_out_format=json",
         ]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        everything = {**os.environ, "REPLAY_BENCHMARKS": "all"}
+        quiet = subprocess.DEVNULL
+        subprocess.run(command, check=True, env=everything, stdout=quiet, stderr=quiet)
         for run in json.loads(out.read_text())["benchmarks"]:
             if run["run_type"] == "iteration":
                 name = run["run_name"].removesuffix("/real_time")

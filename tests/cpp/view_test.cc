@@ -66,7 +66,7 @@ struct Ring {
 
 void PrintTo(const Ring& ring, std::ostream* out) {
   *out << ring.streams << " streams in " << ring.capacity << " rows, " << ring.block_rows
-       << " a block, " << (ring.autoreset == Autoreset::kNextStep ? "next step" : "same step");
+       << " a block, " << (ring.autoreset == Autoreset::NextStep ? "next step" : "same step");
 }
 
 class Rings : public ::testing::TestWithParam<Ring> {};
