@@ -137,6 +137,14 @@ void Limiter::lost(std::size_t n) {
   changed();
 }
 
+void Limiter::forgive(std::size_t left) {
+  std::int64_t seen = counters_.balance.load(std::memory_order_relaxed);
+  const std::int64_t most = amount(Want::kDraw, left);
+  if (has_ratio() && seen > most) {
+    counters_.balance.compare_exchange_strong(seen, most, std::memory_order_relaxed);
+  }
+}
+
 void Limiter::begin_anew() { counters_.balance.store(0, std::memory_order_relaxed); }
 
 // Draws and adds that together move more than the band is wide can both be too large at once.
@@ -204,8 +212,9 @@ std::string Limiter::reason(Want want, std::size_t n) const {
 
 // ------------------------------------------------------------------------------------------
 // waiting
-Wait::Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n)
-    : limiter_(limiter), owners_(owners), me_(me), want_(want), n_(n) {
+Wait::Wait(Limiter& limiter, const Sampler& sampler, const Owners& owners, Owner* me, Want want,
+           std::size_t n)
+    : limiter_(limiter), sampler_(sampler), owners_(owners), me_(me), want_(want), n_(n) {
   say(1);
 }
 
@@ -231,6 +240,10 @@ bool Wait::sleep(std::chrono::nanoseconds slice) {
   if (limiter_.try_take(want_, n_)) return true;
   REPLAY_CRASH_POINT("limiter.asleep");
   os::futex::wait(counters.bell, bell, slice);
+  if (limiter_.try_take(want_, n_)) return true;
+  const bool nothing_changed = counters.bell.load(std::memory_order_relaxed) == bell;
+  if (want_ != Want::kAdd || !nothing_changed) return false;
+  limiter_.forgive(sampler_.left());
   return limiter_.try_take(want_, n_);
 }
 

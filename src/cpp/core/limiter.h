@@ -41,6 +41,7 @@
 
 #include "core/guarded.h"
 #include "core/ring.h"
+#include "core/sampler.h"
 #include "segment/owners.h"
 
 namespace replay_buffer {
@@ -67,6 +68,10 @@ class Limiter {
   // Of a queue: n draws can never be made, because their rows were overwritten before they were
   // copied. They count as made, or adds would wait for them for ever.
   void lost(std::size_t n);
+  // Of a queue, where `left` draws can still be made: no more of them are owed. For adds that have
+  // waited a while: rows may have been overwritten before anybody took them. A row that is being
+  // added meanwhile may be left out, and lets others in as much earlier.
+  void forgive(std::size_t left);
   // The era in which a share is taken now.
   std::uint64_t era() const { return ring_.blocks.era(); }
   // clear() begins: nothing is owed for the rows that go.
@@ -153,7 +158,8 @@ class Share {
 class Wait {
  public:
   // `me` is null for a handle for reading.
-  Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n);
+  Wait(Limiter& limiter, const Sampler& sampler, const Owners& owners, Owner* me, Want want,
+       std::size_t n);
   ~Wait();
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -171,6 +177,7 @@ class Wait {
   std::string others() const;
 
   Limiter& limiter_;
+  const Sampler& sampler_;
   const Owners& owners_;
   Owner* me_;
   Want want_;
