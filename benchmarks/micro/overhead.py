@@ -60,11 +60,15 @@ PAIRS = (
     Pair("prioritized: add with priority", "ReplayBuffer/Prioritized/Add"),
     Pair("prioritized: add_batch 64, per row", "Core/Prioritized/Add/64", per=64),
     Pair("prioritized: sample 32", "ReplayBuffer/Prioritized/SampleBatch/32", "seven arrays of 32"),
-    Pair("prioritized: sample 256", "ReplayBuffer/Prioritized/SampleBatch/256", "seven arrays of 256"),
+    Pair(
+        "prioritized: sample 256", "ReplayBuffer/Prioritized/SampleBatch/256", "seven arrays of 256"
+    ),
     Pair("prioritized: sample 32 into arrays", "ReplayBuffer/Prioritized/SampleInto/32"),
     Pair("prioritized: sample 256 into arrays", "Core/Prioritized/Sample/256"),
     Pair(
-        "prioritized: update_priorities 32", "ReplayBuffer/Prioritized/UpdatePriorities/32", "two fetched arguments"
+        "prioritized: update_priorities 32",
+        "ReplayBuffer/Prioritized/UpdatePriorities/32",
+        "two fetched arguments",
     ),
     Pair("frames: sample 32 into arrays", "Core/Uniform/Sample/32_frames"),
 )

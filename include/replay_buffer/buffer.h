@@ -43,7 +43,8 @@ class ReplayBuffer : public RowBuffer {
     std::vector<float> weights;        // importance weights; 1 where there are no priorities
   };
 
-  // In the memory of this process; shared.h has those that processes share. Throws kInvalidArgument.
+  // In the memory of this process; shared.h has those that processes share. Throws
+  // kInvalidArgument.
   ReplayBuffer(const BufferConfig& config) : ReplayBuffer(Store(transitions(config), schema())) {}
 
   // Adds a transition, over the oldest one when the buffer is full. Returns its row id: ids are

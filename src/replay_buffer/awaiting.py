@@ -89,7 +89,8 @@ class AsyncCalls:
 
     async def run(self, call: Callable[[], T], long: bool = False) -> T:
         """A call that does not wait."""
-        return await self._run(self._line(), call, long)
+        await self._line().take_turn()
+        return await self._run(call, long)
 
     async def patiently(self, call: Call[T]) -> T:
         """A call that may have to wait. Raises Timeout when its time is over."""
@@ -100,9 +101,12 @@ class AsyncCalls:
             place = line.join(call, came)
         try:
             while True:
+                await line.take_turn()
+                if place is None and line.is_occupied(call.kind):  # since the turn was awaited
+                    place = line.join(call, came)
                 if place is None or place.may_try():
                     try:
-                        return await self._run(line, call.attempt, call.is_long())
+                        return await self._run(call.attempt, call.is_long())
                     except (Timeout, NotEnoughRows) as error:
                         said = call.refused(error)
                         waits = waits or (isinstance(error, Timeout) and call.tell(1))
@@ -127,8 +131,7 @@ class AsyncCalls:
         if pool is not None:
             pool.shutdown(wait=False)
 
-    async def _run(self, line: _Line, call: Callable[[], T], long: bool) -> T:
-        await line.take_turn()
+    async def _run(self, call: Callable[[], T], long: bool) -> T:
         job = self._submit(call) if long else None
         return call() if job is None else await finished(job)
 
@@ -141,7 +144,7 @@ class AsyncCalls:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "replay_buffer")
             try:
-                return self._pool.submit(call)
+                return _in_thread(self._pool, call)
             except RuntimeError:
                 return None
 
@@ -151,6 +154,9 @@ class AsyncCalls:
         if line is None:
             with self._lock:
                 self._forget_parent()
+                # Calls that wait in a line keep its loop, and a closed one never ends them.
+                for closed in [other for other in self._lines if other.is_closed()]:
+                    del self._lines[closed]
                 line = self._lines[loop] = _Line()
         return line
 
@@ -185,7 +191,7 @@ class _Place:
         """Whether it is this call's turn to be tried. Raises Timeout when it will never be."""
         call = self.call
         if not self._line.is_first(self):
-            if call.ordered and call.wait.left == 0:
+            if call.ordered and call.wait.left == 0 and self._line.first(call.kind).asleep:
                 raise Timeout(call.wait.told("append", "an earlier append of this writer waits"))
             if call.ordered or (call.wait.left > 0 and call.wait.until_warning > 0):
                 return False
@@ -201,6 +207,8 @@ class _Place:
         loop = asyncio.get_running_loop()
         self._asleep = loop.create_future()
         seconds = min(self.call.wait.left, self.call.wait.until_warning)
+        if seconds == 0:
+            seconds = _SHORTEST_PAUSE  # it is out of time, and waits for its turn only
         if self._line.is_first(self):
             seconds = min(seconds, _TRY)
             self._line.watch(soon=not self._was_first)
@@ -235,8 +243,11 @@ class _Line:
     def is_occupied(self, kind: Hashable) -> bool:
         return kind in self._places
 
+    def first(self, kind: Hashable) -> _Place:
+        return self._places[kind][0]
+
     def is_first(self, place: _Place) -> bool:
-        return self._places[place.call.kind][0] is place
+        return self.first(place.call.kind) is place
 
     def join(self, call: Call[Any], came: int) -> _Place:
         """A place behind those who came before, also where threads have tried them in no order."""
@@ -278,12 +289,24 @@ class _Line:
             self.watch(soon=False)
 
 
+def _in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
+    return pool.submit(_without_stop, call)
+
+
+def _without_stop(call: Callable[[], T]) -> T:
+    """What a coroutine does with StopIteration, which no future can hold."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("an async call raised StopIteration") from error
+
+
 async def alone(call: Callable[[], T]) -> T:
     """A call that takes so long that it gets a thread for itself."""
     await _be_cancelled()
     pool = ThreadPoolExecutor(1, "replay_buffer")
     try:
-        return await finished(pool.submit(call))
+        return await finished(_in_thread(pool, call))
     finally:
         pool.shutdown(wait=False)
 

@@ -145,6 +145,11 @@ class BufferConfig:
                     f"{ratio:g}, not {self.tolerance:g}: add and sample could wait for each other "
                     "for ever"
                 )
+            if self.strategy == "fifo" and ratio > self.max_times_sampled:
+                raise InvalidArgument(
+                    f"a queue cannot give each row out {ratio:g} times (samples_per_insert): "
+                    f"max_times_sampled is {self.max_times_sampled}"
+                )
 
     @property
     def limited(self) -> bool:

@@ -86,3 +86,28 @@ def test_rows_that_were_given_back_are_in_a_checkpoint(location: str, tmp_path: 
                 assert sorted(drawn + rest) == list(range(60))
                 with pytest.raises(NotEnoughRows):
                     handle.sample(1)
+
+
+@pytest.mark.parametrize("laps", [1, 2, 3, 7.5])
+@pytest.mark.parametrize("written_before", [1, 3, 15])
+def test_rows_of_a_slow_writer_are_given_out_however_far_the_others_have_got(
+    location: str, written_before: int, laps: float
+) -> None:
+    """The others pass over the block that it holds. Rows come in the order of their ids."""
+    limits: dict[str, Any] = {"samples_per_insert": 1, "tolerance": 40}
+    options: dict[str, Any] = {"strategy": "fifo", "capacity": 200, "block_rows": 16, **limits}
+    with (
+        create(location, **options) as fast,
+        ReplayBuffer.open(location) as slow,
+        ReplayBuffer.open(location) as slower,
+    ):
+        writers = (slow, slower)
+        before = [row for writer in writers for row in add_numbers(writer, written_before)]
+        assert sorted(before) == sorted(fast.sample(len(before))["indices"].tolist())
+        for _ in range(int(laps * 200)):
+            (row,) = add_numbers(fast, 1)
+            assert fast.sample(1)["indices"].tolist() == [row]
+        late = [row for writer in writers for row in add_numbers(writer, 5)]
+        (last,) = add_numbers(fast, 1)
+        assert fast.sample(11, timeout=0)["indices"].tolist() == sorted([*late, last])
+        assert fast.stats()["limiter"]["balance"] == 0

@@ -185,6 +185,25 @@ def test_a_queue_that_was_cleared_goes_on_as_a_new_one() -> None:
     assert balance(buffer) == 0
 
 
+def test_a_queue_that_could_never_give_what_is_owed_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"2 times.*max_times_sampled is 1"):
+        make(strategy="fifo", samples_per_insert=2, tolerance=100)
+    make(strategy="fifo", samples_per_insert=2, max_times_sampled=2, tolerance=100)
+
+
+def test_a_batch_that_a_queue_is_never_filled_up_to_is_refused() -> None:
+    buffer = make(strategy="fifo", samples_per_insert=1, tolerance=17)
+    fill(buffer, 18)
+    with pytest.raises(Timeout):
+        buffer.add(0, timeout=0)
+    with pytest.raises(InvalidArgument, match=r"sample\(19\).*min_size"):
+        buffer.sample(19)
+    assert len(buffer.sample(18, timeout=0)["k"]) == 18
+    buffer = make(strategy="fifo", samples_per_insert=1, tolerance=17, min_size=15)
+    fill(buffer, 32)
+    assert len(buffer.sample(32, timeout=0)["k"]) == 32
+
+
 def test_a_draw_that_a_clear_let_fail_leaves_nothing_owed(crowd: Crowd) -> None:
     """Its share is of before the clear, and is not given back after it."""
     buffer = make(strategy="fifo", capacity=64, samples_per_insert=1, tolerance=20)

@@ -134,6 +134,13 @@ class Blocks {
     return lap <= last_lap(capacity_) ? static_cast<std::uint32_t>(lap) : 0;
   }
 
+  // Whether a writer of a queue that has this claim open should make another one. Blocks are
+  // overwritten in the order of their claims: rows that a slow writer adds to an old one would be
+  // gone before anybody could take them. Half the ring is left to a row at least.
+  bool too_old(std::uint64_t sequence) const {
+    return queue_ && head() - sequence > (count_ < 4 ? count_ : count_ / 2);
+  }
+
   // Whether somebody writes in the block, or did when he died.
   bool open(std::size_t block) const {
     return BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).state !=

@@ -204,7 +204,7 @@ bool Buffer::try_add(std::size_t n, const std::byte* const* columns, const float
 }
 
 Wait Buffer::wait_for(Want want, std::size_t n) {
-  return Wait(limiter_, owners_, writable() ? &owner() : nullptr, want, n);
+  return Wait(limiter_, *sampler_, owners_, writable() ? &owner() : nullptr, want, n);
 }
 
 Share Buffer::take_share(Want want, std::size_t n) {

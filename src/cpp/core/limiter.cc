@@ -59,6 +59,7 @@ Limiter::Limiter(const Ring& ring)
       per_row_(to_amount(ring.settings().samples_per_insert)),
       low_(amount(Want::kAdd, min_size_) - to_amount(ring.settings().tolerance)),
       high_(amount(Want::kAdd, min_size_) + to_amount(ring.settings().tolerance)),
+      once_(ring.layout().is_queue() && per_row_ >= kBalanceUnit),
       active_(min_size_ != 0),
       filled_era_(kNever) {}
 
@@ -112,6 +113,7 @@ bool Limiter::try_take(Want want, std::size_t n) {
   const std::int64_t share = amount(want, n);
   if (want == Want::kDraw) {
     if (has_ratio() && writable_ && share + per_row_ > high_ - low_) throw_impossible(want, n);
+    if (once_ && writable_ && share > high_) throw_too_many(n);
     if (!filled()) return false;
     if (!has_ratio() || !writable_) return true;
     if (!take_draw(share)) return false;
@@ -137,7 +139,25 @@ void Limiter::lost(std::size_t n) {
   changed();
 }
 
+void Limiter::forgive(std::size_t left) {
+  std::int64_t seen = counters_.balance.load(std::memory_order_relaxed);
+  const std::int64_t most = amount(Want::kDraw, left);
+  if (has_ratio() && seen > most) {
+    counters_.balance.compare_exchange_strong(seen, most, std::memory_order_relaxed);
+  }
+}
+
 void Limiter::begin_anew() { counters_.balance.store(0, std::memory_order_relaxed); }
+
+// A queue is not filled further than that.
+void Limiter::throw_too_many(std::size_t n) const {
+  const Settings& s = ring_.settings();
+  throw Error(ErrorCode::kInvalidArgument,
+              call_name(Want::kDraw, n, false) + " could wait for ever: with min_size=" +
+                  std::to_string(min_size_) + " and tolerance=" + number(s.tolerance) +
+                  " this queue is not filled further than " + number(to_rows(high_)) +
+                  " draws; give it a min_size of at least a batch");
+}
 
 // Draws and adds that together move more than the band is wide can both be too large at once.
 void Limiter::throw_impossible(Want want, std::size_t n) const {
@@ -213,8 +233,9 @@ std::string Limiter::reason(Want want, std::size_t n) const {
 
 // ------------------------------------------------------------------------------------------
 // waiting
-Wait::Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n)
-    : limiter_(limiter), owners_(owners), me_(me), want_(want), n_(n) {
+Wait::Wait(Limiter& limiter, const Sampler& sampler, const Owners& owners, Owner* me, Want want,
+           std::size_t n)
+    : limiter_(limiter), sampler_(sampler), owners_(owners), me_(me), want_(want), n_(n) {
   if (me_ != nullptr) limiter_.count_waits(*me_, want_, 1);
 }
 
@@ -232,6 +253,10 @@ bool Wait::sleep(std::chrono::nanoseconds slice) {
   if (limiter_.try_take(want_, n_)) return true;
   REPLAY_CRASH_POINT("limiter.asleep");
   os::futex::wait(counters.bell, bell, slice);
+  if (limiter_.try_take(want_, n_)) return true;
+  const bool nothing_changed = counters.bell.load(std::memory_order_relaxed) == bell;
+  if (want_ != Want::kAdd || !nothing_changed) return false;
+  limiter_.forgive(sampler_.left());
   return limiter_.try_take(want_, n_);
 }
 

@@ -41,6 +41,7 @@
 
 #include "core/guarded.h"
 #include "core/ring.h"
+#include "core/sampler.h"
 #include "segment/owners.h"
 
 namespace replay_buffer {
@@ -60,13 +61,18 @@ class Limiter {
   bool active() const { return active_; }
 
   // Takes the share of a call that draws or adds n rows; false when it has to wait. Throws
-  // kInvalidArgument when it could wait for ever: the tolerance is too small for so many rows.
+  // kInvalidArgument when it could wait for ever: the tolerance, or a queue, is too small for so
+  // many.
   bool try_take(Want want, std::size_t n);
   // The call failed. What it took before the last clear() is not given back.
   void give_back(Want want, std::size_t n, std::uint64_t era);
   // Of a queue: n draws can never be made, because their rows were overwritten before they were
   // copied. They count as made, or adds would wait for them for ever.
   void lost(std::size_t n);
+  // Of a queue, where `left` draws can still be made: no more of them are owed. For adds that have
+  // waited a while: rows may have been overwritten before anybody took them. A row that is being
+  // added meanwhile may be left out, and lets others in as much earlier.
+  void forgive(std::size_t left);
   // The era in which a share is taken now.
   std::uint64_t era() const { return ring_.blocks.era(); }
   // clear() begins: nothing is owed for the rows that go.
@@ -99,6 +105,7 @@ class Limiter {
   void changed();
   std::int64_t amount(Want want, std::size_t n) const;
   [[noreturn]] void throw_impossible(Want want, std::size_t n) const;
+  [[noreturn]] void throw_too_many(std::size_t n) const;
   std::string reason(Want want, std::size_t n) const;
 
   const Ring& ring_;
@@ -108,6 +115,7 @@ class Limiter {
   const std::int64_t per_row_;  // what a row added is worth; like all amounts in 1 / kBalanceUnit
   const std::int64_t low_;
   const std::int64_t high_;
+  const bool once_;  // a queue that holds no more draws than are owed
   const bool active_;
   // The era in which min_size rows were there: until the next clear() they need not be counted.
   std::atomic<std::uint64_t> filled_era_;
@@ -156,7 +164,8 @@ class Share {
 class Wait {
  public:
   // `me` is null for a handle for reading.
-  Wait(Limiter& limiter, const Owners& owners, Owner* me, Want want, std::size_t n);
+  Wait(Limiter& limiter, const Sampler& sampler, const Owners& owners, Owner* me, Want want,
+       std::size_t n);
   ~Wait();
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -173,6 +182,7 @@ class Wait {
   std::string others() const;
 
   Limiter& limiter_;
+  const Sampler& sampler_;
   const Owners& owners_;
   Owner* me_;
   Want want_;

@@ -76,6 +76,8 @@ class FifoSampler final : public Sampler {
                : lost_.exchange(0, std::memory_order_relaxed);
   }
 
+  std::size_t left() const override { return available(~std::size_t{0}); }
+
   bool writes() const override { return true; }
   bool consumes() const override { return true; }
   bool random() const override { return false; }
@@ -129,9 +131,32 @@ class FifoSampler final : public Sampler {
   void visit(std::uint64_t head, Visitor&& visitor) const {
     const std::uint64_t reach = 2 * ring_.blocks.block_count();
     const std::uint64_t oldest = std::max(ring_.blocks.era(), head > reach ? head - reach : 0);
+    for (const std::uint64_t s : passed_over(oldest)) {
+      if (!visitor(s)) return;
+    }
     for (std::uint64_t s = oldest; s < head; ++s) {
       if (!visitor(s)) return;
     }
+  }
+
+  // Claims before `oldest`, in their order, of blocks that slow writers hold, or held until now.
+  // The head passes over such a block: it stays at its lap, and is filled on.
+  std::vector<std::uint64_t> passed_over(std::uint64_t oldest) const {
+    const std::uint64_t count = ring_.blocks.block_count();
+    const std::uint64_t era = ring_.blocks.era();
+    std::vector<std::uint64_t> found;
+    if (oldest == era) return found;
+    for (std::uint64_t b = 0; b < count; ++b) {
+      const std::uint64_t word = blocks_[b].word.load(std::memory_order_acquire);
+      // Of the lap before there may be rows still to be overwritten.
+      const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
+      for (const std::uint64_t lap : {std::uint64_t{BlockWord::unpack(word).lap}, before >> 32}) {
+        const std::uint64_t sequence = (lap - 1) * count + b;
+        if (lap != 0 && sequence >= era && sequence < oldest) found.push_back(sequence);
+      }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
   }
 
   // Calls look(head) until it is satisfied, or the head has stayed where it was: else there may be

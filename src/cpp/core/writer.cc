@@ -69,7 +69,10 @@ std::uint32_t Writer::make_room(std::size_t row, std::uint32_t bytes) {
 }
 
 void Writer::begin() {
-  if (!open_ || cursor_ == claim_.rows || era_ != ring_.blocks.era()) claim();
+  if (!open_ || cursor_ == claim_.rows || era_ != ring_.blocks.era() ||
+      ring_.blocks.too_old(claim_.sequence)) {
+    claim();
+  }
 }
 
 // Rows [from, from + n) of the input, all into the open block.

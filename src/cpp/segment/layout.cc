@@ -49,11 +49,14 @@ bool in_arena(const Column& c) {
   return c.variable() || (c.codec != Codec::kNone && c.bytes() > kLeastCompressed);
 }
 
+// Items of a value of any length, where nobody says how many to expect.
+constexpr std::uint32_t kExpectedItems = 64;
+
 // What a value is expected to take before it is compressed.
 std::uint64_t expected_bytes(const Column& c) {
-  constexpr std::uint64_t kItems = 64;
   if (!c.variable()) return c.bytes();
-  return std::min((c.expected != 0 ? c.expected : kItems) * c.item_bytes(), kMostArenaBytes);
+  const std::uint64_t items = c.expected != 0 ? c.expected : kExpectedItems;
+  return std::min(items * c.item_bytes(), kMostArenaBytes);
 }
 
 // Enough for the values that are expected in a block of so many rows, with some to spare where they
@@ -152,6 +155,10 @@ void check_limiter(const Settings& s) {
     invalid("tolerance must be at least (samples_per_insert + 1) / 2 = " +
             std::to_string((s.samples_per_insert + 1) / 2) +
             ": with less, add and sample could wait for each other for ever");
+  }
+  if (s.strategy == static_cast<std::uint32_t>(SamplingStrategy::Fifo) &&
+      s.samples_per_insert > static_cast<double>(s.max_times_sampled)) {
+    invalid("samples_per_insert must not be above max_times_sampled: a queue cannot give so many");
   }
 }
 
@@ -272,6 +279,7 @@ Schema with_codecs(const BufferConfig& config, Schema schema) {
   for (Column& c : schema) {
     const bool wanted = c.codec == Codec::kNone && (c.variable() || c.bytes() > kLarge);
     if (config.enable_compression && wanted) c.codec = Codec::kLz4;
+    if (c.variable() && c.expected == 0) c.expected = kExpectedItems;
   }
   return schema;
 }

@@ -364,7 +364,8 @@ struct Layout {
   std::size_t rows_in(std::size_t block) const;
 };
 
-// The schema of a new segment: with the codecs that `enable_compression` asks for.
+// The schema of a new segment: with the codecs that `enable_compression` asks for, and how many
+// items to expect where nobody has said it.
 Schema with_codecs(const BufferConfig& config, Schema schema);
 
 // The settings and layout of a new segment. Throws kInvalidArgument, naming what is wrong.
