@@ -21,9 +21,8 @@ from benchmarks.compare.timing import Call, measure, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"
-PROGRAM = (
-    BUILD / "benchmarks" / "replay_buffer_benchmarks"
-)  # the C++ benchmarks, as scripts/bench.sh builds them
+#: The C++ benchmarks, as scripts/bench.sh builds them.
+PROGRAM = BUILD / "benchmarks" / "replay_buffer_benchmarks"
 OUT = ROOT / "out" / "bench"
 Times = dict[str, dict[str, float]]  # name: best and median, in microseconds
 
