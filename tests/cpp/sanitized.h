@@ -17,6 +17,12 @@ namespace replay_buffer::testing {
 #endif
 #endif
 
+#if defined(REPLAY_TEST_THREAD_SANITIZER) || defined(REPLAY_TEST_ADDRESS_SANITIZER)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // n, or a part of it. scripts/test_valgrind.sh and test_arm64.sh define what no compiler does.
 constexpr std::size_t rounds(std::size_t n) {
 #if defined(REPLAY_TEST_THREAD_SANITIZER) || defined(REPLAY_TEST_VALGRIND)
