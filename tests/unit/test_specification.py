@@ -60,7 +60,12 @@ def test_a_quick_command_of_the_specification_runs(command: str, tmp_path: Path)
     program, *arguments = shlex.split(command)
     paths = [str(ROOT / one) if (ROOT / one).exists() else one for one in arguments]
     done = subprocess.run(
-        [program, *paths], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+        [program, *paths],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
