@@ -147,13 +147,10 @@ class FifoSampler final : public Sampler {
     std::vector<std::uint64_t> found;
     if (oldest == era) return found;
     for (std::uint64_t b = 0; b < count; ++b) {
-      const std::uint64_t word = blocks_[b].word.load(std::memory_order_acquire);
-      // Of the lap before there may be rows still to be overwritten.
-      const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
-      for (const std::uint64_t lap : {std::uint64_t{BlockWord::unpack(word).lap}, before >> 32}) {
-        const std::uint64_t sequence = (lap - 1) * count + b;
-        if (lap != 0 && sequence >= era && sequence < oldest) found.push_back(sequence);
-      }
+      const std::uint64_t lap =
+          BlockWord::unpack(blocks_[b].word.load(std::memory_order_acquire)).lap;
+      const std::uint64_t sequence = (lap - 1) * count + b;
+      if (lap != 0 && sequence >= era && sequence < oldest) found.push_back(sequence);
     }
     std::sort(found.begin(), found.end());
     return found;
