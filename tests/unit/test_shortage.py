@@ -38,7 +38,7 @@ PATIENCE = 60.0  # seconds until somebody who should not wait is called hung
 LIMITS: dict[str, dict[str, Any]] = {
     "no limiter": {},
     "min_size": {"min_size": 3},
-    "ratio": {"min_size": 3, "samples_per_insert": 4.0, "tolerance": 40.0},
+    "ratio": {"min_size": 3, "samples_per_insert": 4, "max_times_sampled": 4, "tolerance": 40},
 }
 
 
