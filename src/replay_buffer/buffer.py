@@ -487,6 +487,8 @@ class ReplayBuffer(_core.Buffer):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
+        if self._config.storage == "steps":  # which a view draws, by a fast call of its own
+            return self._one_step().sample(batch_size, out=out, beta=beta, timeout=timeout)
         return self._draw(batch_size, out, beta, shortage.Patience(self, timeout))
 
     def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
