@@ -119,5 +119,35 @@ TEST_P(Queue, GivenBackRowsComeFirstAndGoWithTheirRows) {
 
 INSTANTIATE_TEST_SUITE_P(Times, Queue, ::testing::Values(1, 2, 3));
 
+// The sum of what was given back goes to others while a consumer is stopped who has taken some.
+using QueueOfOnce = Queue;
+
+TEST_P(QueueOfOnce, DrawsGivenBackAreNotForgottenWhileAConsumerOfOthersIsStopped) {
+  world.create();
+  world.me->add(5);
+  pid_t other = stopped_consumer(5);
+  EXPECT_EQ(draw(world.me->buffer, 1)[0], 2);
+  expect_short(other);  // gave back rows 0, 1, 3 and 4
+  const pid_t stopped = start([&] {
+    Participant child(world.open(), 4);
+    os::crash::arm("sample.taken_back", 2, Action::kStop);
+    if (draw(child.buffer, 2) != Ids{0, 1}) ::_exit(7);
+  });
+  EXPECT_TRUE(WIFSTOPPED(await(stopped)));
+  EXPECT_EQ(draw(world.me->buffer, 2), (Ids{3, 4}));
+  world.me->add(1);
+  EXPECT_EQ(draw(world.me->buffer, 1)[0], 5);  // finds nothing that was given back
+  world.me->add(3);
+  other = stopped_consumer(3);
+  EXPECT_EQ(draw(world.me->buffer, 1)[0], 8);
+  expect_short(other);  // gave back rows 6 and 7
+  ::kill(stopped, SIGCONT);
+  const int status = await(stopped);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  expect_all_drawn({}, {6, 7});
+}
+
+INSTANTIATE_TEST_SUITE_P(Once, QueueOfOnce, ::testing::Values(1));
+
 }  // namespace
 }  // namespace replay_buffer::crash_tests

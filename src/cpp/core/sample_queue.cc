@@ -47,7 +47,7 @@ class FifoSampler final : public Sampler {
   void give_back(std::span<const Pick> picks) override {
     std::uint64_t rows = 0;
     for (const Pick& pick : picks) {
-      if (!pick.is(ring_.rows.word(pick.slot).load(std::memory_order_acquire),
+      if (!pick.is(ring_.rows.word(pick.slot).load(std::memory_order_relaxed),
                    ring_.blocks.oldest_id(), ring_.rows.capacity())) {
         overtaken(pick);
         continue;
@@ -58,12 +58,13 @@ class FifoSampler final : public Sampler {
         const GivenBack was = GivenBack::unpack(seen);
         next = {pick.lap, was.lap == pick.lap ? was.draws + 1 : 1};
       } while (!given_back_[pick.slot].compare_exchange_weak(seen, next.pack(),
-                                                             std::memory_order_acq_rel));
+                                                             std::memory_order_relaxed));
       REPLAY_CRASH_POINT("sample.given_back");
       ++rows;
     }
     constexpr std::uint64_t kOnce = std::uint64_t{1} << 32;
-    if (rows != 0) total_given_back().fetch_add(kOnce + rows, std::memory_order_acq_rel);
+    // Pairs with the acquire in take_given_back(): whoever takes a share of these finds them.
+    if (rows != 0) total_given_back().fetch_add(kOnce + rows, std::memory_order_release);
   }
 
   // A place of the batch that no row was found for has not taken any.
@@ -148,7 +149,7 @@ class FifoSampler final : public Sampler {
     if (oldest == era) return found;
     for (std::uint64_t b = 0; b < count; ++b) {
       const std::uint64_t lap =
-          BlockWord::unpack(blocks_[b].word.load(std::memory_order_acquire)).lap;
+          BlockWord::unpack(blocks_[b].word.load(std::memory_order_relaxed)).lap;
       const std::uint64_t sequence = (lap - 1) * count + b;
       if (lap != 0 && sequence >= era && sequence < oldest) found.push_back(sequence);
     }
@@ -173,7 +174,7 @@ class FifoSampler final : public Sampler {
   }
   std::uint64_t word_of(std::uint64_t sequence, std::uint64_t row) const {
     const std::uint64_t slot = sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
-    return ring_.rows.word(slot + row).load(std::memory_order_acquire);
+    return ring_.rows.word(slot + row).load(std::memory_order_relaxed);
   }
   bool there(std::uint64_t sequence, std::uint64_t row) const {
     const std::uint64_t word = word_of(sequence, row);
@@ -193,7 +194,7 @@ class FifoSampler final : public Sampler {
       while (rows.last < most && there(sequence, rows.last)) ++rows.last;
       return rows;
     }
-    const std::uint64_t before = blocks_[b].before.load(std::memory_order_acquire);
+    const std::uint64_t before = blocks_[b].before.load(std::memory_order_relaxed);
     if (static_cast<std::uint32_t>(before >> 32) != lap) return {0, 0};
     Span rows{fill.written, std::min(before & 0xffffffff, most)};
     while (rows.first < rows.last && !there(sequence, rows.first)) ++rows.first;
@@ -204,7 +205,7 @@ class FifoSampler final : public Sampler {
   std::atomic<std::uint64_t>* taken_of(std::uint64_t sequence) const {
     Block& block = blocks_[sequence % ring_.blocks.block_count()];
     for (Block::Lap& lap : block.laps) {
-      const std::uint64_t word = lap.taken.load(std::memory_order_acquire);
+      const std::uint64_t word = lap.taken.load(std::memory_order_relaxed);
       if (static_cast<std::uint32_t>(word >> 32) == ring_.blocks.lap_of(sequence))
         return &lap.taken;
     }
@@ -219,20 +220,19 @@ class FifoSampler final : public Sampler {
   }
 
   std::atomic<std::uint64_t>& total_given_back() const { return ring_.counters().given_back; }
-  bool some_given_back() const {
-    return static_cast<std::uint32_t>(total_given_back().load(std::memory_order_acquire)) != 0;
-  }
+  static std::uint32_t draws_of(std::uint64_t total) { return static_cast<std::uint32_t>(total); }
+  static std::uint64_t times_of(std::uint64_t total) { return total >> 32; }
 
-  // Calls visitor(sequence, row, seen) for the rows of which draws were given back, oldest first,
-  // until it returns false.
+  // Calls visitor(slot, seen) for the rows of which draws were given back, oldest first, until it
+  // returns false.
   template <class Visitor>
   void visit_given_back(std::uint64_t head, Visitor&& visitor) const {
-    if (!some_given_back()) return;
     visit(head, [&](std::uint64_t sequence) {
       const std::size_t b = sequence % ring_.blocks.block_count();
       const std::size_t first = b * ring_.blocks.block_rows();
       for (std::size_t row = 0; row < ring_.blocks.rows_in(b); ++row) {
-        const auto seen = GivenBack::unpack(given_back_[first + row].load());
+        const auto seen =
+            GivenBack::unpack(given_back_[first + row].load(std::memory_order_acquire));
         if (seen.lap != ring_.blocks.lap_of(sequence) || seen.draws == 0) continue;
         if (there(sequence, row) && !visitor(first + row, seen)) return false;
       }
@@ -240,15 +240,27 @@ class FifoSampler final : public Sampler {
     });
   }
 
+  // Takes a share off the sum first, and then as many draws: so the sum is never too small but by
+  // what somebody is about to take. Where there are fewer, rows are gone, and the rest of the share
+  // stays off the sum. But if draws were given back meanwhile, somebody else may have taken ours
+  // and left us those: then the rest goes back, for a later look.
   std::size_t take_given_back(std::span<Pick> picks) const {
-    const std::uint64_t before = total_given_back().load(std::memory_order_acquire);
+    std::uint64_t total = total_given_back().load(std::memory_order_relaxed);
+    std::size_t share = 0;
+    do {
+      share = std::min<std::size_t>(picks.size(), draws_of(total));
+      if (share == 0) return 0;
+    } while (
+        !total_given_back().compare_exchange_weak(total, total - share, std::memory_order_acquire));
     std::size_t got = 0;
     visit_given_back(ring_.blocks.head(), [&](std::size_t slot, GivenBack seen) {
-      while (got < picks.size() && seen.draws > 0) {
+      while (got < share && seen.draws > 0) {
         std::uint64_t word = seen.pack();
         const GivenBack next{seen.lap, seen.draws - 1};
+        // Whoever sees the draw taken sees what was given back before.
         if (given_back_[slot].compare_exchange_strong(word, next.pack(),
                                                       std::memory_order_acq_rel)) {
+          REPLAY_CRASH_POINT("sample.taken_back");
           picks[got++] = {slot, seen.lap, 1};
           seen = next;
         } else {
@@ -256,14 +268,11 @@ class FifoSampler final : public Sampler {
           if (seen.lap != next.lap) break;
         }
       }
-      return got < picks.size();
+      return got < share;
     });
-    std::uint64_t after = before;
-    if (got > 0) after = total_given_back().fetch_sub(got, std::memory_order_acq_rel) - got;
-    // There are no more: somebody died before they counted what they took, or rows are gone.
-    if (got < picks.size() && after == before - got && static_cast<std::uint32_t>(after) != 0) {
-      total_given_back().compare_exchange_strong(after, after & ~std::uint64_t{0xffffffff},
-                                                 std::memory_order_acq_rel);
+    const std::uint64_t now = total_given_back().load(std::memory_order_relaxed);
+    if (got < share && times_of(now) != times_of(total)) {
+      total_given_back().fetch_add(share - got, std::memory_order_relaxed);
     }
     return got;
   }
@@ -272,14 +281,16 @@ class FifoSampler final : public Sampler {
     std::size_t sum = 0;
     look_until([&](std::uint64_t head) {
       sum = 0;
-      visit_given_back(head, [&](std::size_t, GivenBack seen) {
-        sum += seen.draws;
-        return sum < wanted;
-      });
+      if (draws_of(total_given_back().load(std::memory_order_relaxed)) != 0) {
+        visit_given_back(head, [&](std::size_t, GivenBack seen) {
+          sum += seen.draws;
+          return sum < wanted;
+        });
+      }
       if (sum >= wanted) return true;
       visit(head, [&](std::uint64_t sequence) {
         if (const auto* taken = taken_of(sequence)) {
-          const Span span = left(sequence, taken->load(std::memory_order_acquire));
+          const Span span = left(sequence, taken->load(std::memory_order_relaxed));
           sum += span.last - span.first;
         }
         return sum < wanted;
@@ -335,14 +346,14 @@ class FifoSampler final : public Sampler {
     std::atomic<std::uint64_t>* taken = taken_of(sequence);
     if (taken == nullptr) return 0;
     const std::uint32_t lap = ring_.blocks.lap_of(sequence);
-    std::uint64_t word = taken->load(std::memory_order_acquire);
+    std::uint64_t word = taken->load(std::memory_order_relaxed);
     for (;;) {
       if (static_cast<std::uint32_t>(word >> 32) != lap) return 0;
       const Span span = left(sequence, word);
       const std::size_t n = std::min<std::uint64_t>(picks.size(), span.last - span.first);
       if (n == 0) return 0;
       const std::uint64_t next = (std::uint64_t{lap} << 32) | (span.first + n);
-      if (!taken->compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
+      if (!taken->compare_exchange_weak(word, next, std::memory_order_relaxed)) continue;
       REPLAY_CRASH_POINT("sample.taken");
       const std::size_t first_slot =
           sequence % ring_.blocks.block_count() * ring_.blocks.block_rows();
