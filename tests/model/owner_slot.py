@@ -24,6 +24,7 @@ class SlotFault(Enum):
     EPOCH_FIRST = auto()  # the joiner stores the epoch, then the pid
     NO_EPOCH = auto()  # strikes out whoever has the slot by now
     FORGETS = auto()  # the joiner starts with no calls under way, whatever was left
+    LISTS_ANOTHER = auto()  # strikes out who has the slot after its last owner was found dead
 
 
 class OwnerSlot:
@@ -107,6 +108,12 @@ class OwnerSlot:
         @p.step("ask whether the owner is dead")
         def _(m: Memory) -> int | None:
             return None if self.dead(m, m[seen] >> 4) else self.clear(m, seen, reap.at)
+
+        if self.fault is SlotFault.LISTS_ANOTHER:
+
+            @p.step("load activity again")
+            def _(m: Memory) -> None:
+                m[seen] = m[self.activity]
 
         p.step("refresh the sums")(self.set(self.stale, 0))
 

@@ -20,6 +20,7 @@ def test_a_slot_changes_hands_whoever_is_killed_when() -> None:
         (SlotFault.EPOCH_FIRST, "the epoch went back"),
         (SlotFault.NO_EPOCH, "the epoch went back"),
         (SlotFault.FORGETS, "sums stay stale, and nobody knows"),
+        (SlotFault.LISTS_ANOTHER, "the epoch went back"),
     ],
 )
 def test_every_way_to_confuse_owners_is_found(fault: SlotFault, rule: str) -> None:

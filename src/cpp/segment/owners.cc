@@ -36,8 +36,9 @@ bool Owners::take(std::size_t slot) const {
     return segment_.file()->intact() && os::byte_lock::try_lock(*segment_.file(), kLocksAt + slot);
   }
   std::uint32_t nobody = 0;
+  // Pairs with the release in leave(): the last epoch is seen.
   return segment_.owners()[slot].pid.compare_exchange_strong(nobody, os::self().pid,
-                                                             std::memory_order_acq_rel);
+                                                             std::memory_order_acquire);
 }
 
 void Owners::give_up(std::size_t slot) const {
@@ -51,7 +52,7 @@ Identity Owners::join() const {
     Owner& owner = segment_.owners()[i];
     // A slot of our own: its lock may be ours through the same description.
     if (process_of(owner) == os::self() || !take(i)) continue;
-    if (segment_.file() != nullptr && owner.pid.load(std::memory_order_acquire) != 0 &&
+    if (segment_.file() != nullptr && owner.pid.load(std::memory_order_relaxed) != 0 &&
         !dead(identity_of(i))) {
       // Its lock is free, and yet it lives: somebody closed its descriptors.
       give_up(i);
@@ -62,11 +63,11 @@ Identity Owners::join() const {
     owner.waits.store(0, std::memory_order_relaxed);
     owner.start_time.store(me.start_time, std::memory_order_relaxed);
     owner.pid_namespace.store(me.pid_namespace, std::memory_order_relaxed);
-    owner.pid.store(me.pid, std::memory_order_release);
+    owner.pid.store(me.pid, std::memory_order_relaxed);
     REPLAY_CRASH_POINT("attach.named");
     // The epoch last: an identity with the new one always finds the new process. With it, what the
     // last owner held belongs to nobody alive.
-    const std::uint64_t last = owner.activity.load(std::memory_order_acquire);
+    const std::uint64_t last = owner.activity.load(std::memory_order_relaxed);
     const std::uint64_t epoch = epoch_of(last) + 1U;
     owner.activity.store((epoch << 32) | (calls_of(last) != 0 ? 1 : 0), std::memory_order_release);
     REPLAY_CRASH_POINT("attach.epoch");
@@ -80,11 +81,11 @@ Identity Owners::join() const {
 }
 
 bool Owners::inherited(Identity me) const {
-  return calls_of(slot(me).activity.load(std::memory_order_acquire)) != 0;
+  return calls_of(slot(me).activity.load(std::memory_order_relaxed)) != 0;
 }
 
 void Owners::finish_inherited(Identity me) const {
-  slot(me).activity.fetch_sub(1, std::memory_order_acq_rel);
+  slot(me).activity.fetch_sub(1, std::memory_order_release);
 }
 
 void Owners::leave(Identity me) const {
@@ -111,7 +112,7 @@ std::vector<Identity> Owners::all_dead() const {
   std::vector<Identity> found;
   for (std::size_t i = 0; i < kOwnerCount; ++i) {
     const Identity who = identity_of(i);
-    if (slot(who).pid.load(std::memory_order_acquire) != 0 && dead(who)) found.push_back(who);
+    if (slot(who).pid.load(std::memory_order_relaxed) != 0 && dead(who)) found.push_back(who);
   }
   return found;
 }
@@ -120,7 +121,7 @@ std::string Owners::living() const {
   std::vector<std::size_t> slots;
   for (std::size_t i = 0; i < kOwnerCount; ++i) {
     const Identity who = identity_of(i);
-    if (slot(who).pid.load(std::memory_order_acquire) != 0 && !dead(who)) slots.push_back(i);
+    if (slot(who).pid.load(std::memory_order_relaxed) != 0 && !dead(who)) slots.push_back(i);
   }
   return names_of(slots);
 }
@@ -151,21 +152,25 @@ std::string Owners::names_of(const std::vector<std::size_t>& slots) const {
   return said;
 }
 
+// The slot is looked at once: whoever takes it over meanwhile has the calls of the last owner under
+// way, and is not dead.
 std::vector<Identity> Owners::dead_in_a_change() const {
   std::vector<Identity> found;
   for (std::size_t i = 0; i < kOwnerCount; ++i) {
     const std::uint64_t activity = segment_.owners()[i].activity.load(std::memory_order_acquire);
-    if (calls_of(activity) != 0 && dead(identity_of(i))) found.push_back(identity_of(i));
+    const Identity who{static_cast<std::uint16_t>(i),
+                       static_cast<std::uint16_t>(epoch_of(activity))};
+    if (calls_of(activity) != 0 && dead(who)) found.push_back(who);
   }
   return found;
 }
 
 void Owners::bury(Identity who) const {
   Owner& owner = slot(who);
-  std::uint64_t seen = owner.activity.load(std::memory_order_acquire);
+  std::uint64_t seen = owner.activity.load(std::memory_order_relaxed);
   while (static_cast<std::uint16_t>(epoch_of(seen)) == who.epoch &&
          !owner.activity.compare_exchange_weak(seen, seen & ~std::uint64_t{0xffffffff},
-                                               std::memory_order_acq_rel)) {
+                                               std::memory_order_release)) {
   }
   // Under the lock of the slot: nobody can be taking it. Who cannot have it leaves the name.
   if (segment_.file() == nullptr || !take(who.owner)) return;

@@ -77,9 +77,10 @@ class Owners {
 class Change {
  public:
   explicit Change(Owner& owner) : activity_(owner.activity) {
-    activity_.fetch_add(1, std::memory_order_acq_rel);
+    activity_.fetch_add(1, std::memory_order_relaxed);
   }
-  ~Change() { activity_.fetch_sub(1, std::memory_order_acq_rel); }
+  // Pairs with the acquire in dead_in_a_change(): who finds no call under way sees what they did.
+  ~Change() { activity_.fetch_sub(1, std::memory_order_release); }
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
