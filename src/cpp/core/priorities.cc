@@ -53,7 +53,7 @@ float Priorities::max_raw() const {
 }
 
 float Priorities::alpha() const {
-  return std::bit_cast<float>(counters_.alpha_bits.load(std::memory_order_acquire));
+  return std::bit_cast<float>(counters_.alpha_bits.load(std::memory_order_relaxed));
 }
 
 float Priorities::raw_of(std::int64_t id) const {
@@ -73,12 +73,13 @@ float Priorities::weigh(PriorityWord word, float alpha) const {
 }
 
 // Recomputes a leaf from its word. Whoever stores a leaf looks again afterwards and repeats until
-// what it stored follows from what is there. All of these are sequentially consistent: of several
-// at once, the one whose store comes last has then seen the last word and the last alpha.
+// what it stored follows from what is there. The store and the second look are sequentially
+// consistent, as are changes of the word and of alpha: of several at once, the one whose store
+// comes last has then seen the last word and the last alpha.
 void Priorities::refresh_leaf(std::size_t slot) const {
-  std::uint64_t seen = words_[slot].load(std::memory_order_seq_cst);
+  std::uint64_t seen = words_[slot].load(std::memory_order_relaxed);
   for (;;) {
-    const std::uint32_t exponent = counters_.alpha_bits.load(std::memory_order_seq_cst);
+    const std::uint32_t exponent = counters_.alpha_bits.load(std::memory_order_relaxed);
     tree_.store(slot, weigh(PriorityWord::unpack(seen), std::bit_cast<float>(exponent)));
     const std::uint64_t now = words_[slot].load(std::memory_order_seq_cst);
     if (now == seen && counters_.alpha_bits.load(std::memory_order_seq_cst) == exponent) return;
@@ -86,7 +87,8 @@ void Priorities::refresh_leaf(std::size_t slot) const {
   }
 }
 
-// The same for several: two fences for all of them instead of an exchange for each.
+// The same for several: two fences for all of them instead of an exchange for each. The first
+// stands between the changes of the words and the leaves.
 void Priorities::refresh_leaves(std::span<const std::uint64_t> slots) const {
   const float exponent = alpha();
   std::uint64_t seen[kChunk];
@@ -111,7 +113,8 @@ void Priorities::raise_max(float raw) const {
   }
 }
 
-// Plain stores: who copies a row written after this sees them, by the row's own release.
+// Plain stores: who copies a row written after this sees them, by the row's own release. Somebody
+// may still put the old leaf over the zero, until commit() stores its own.
 void Priorities::retire(std::size_t slot) const {
   const std::uint32_t lap = of(slot).lap;
   if (lap == 0 || lap == kGone) return;
@@ -127,13 +130,15 @@ void Priorities::commit(std::size_t slot, std::uint32_t lap, float raw) const {
   refresh_leaf(slot);
 }
 
-void Priorities::drop(std::size_t slot, std::uint32_t lap) const {
+void Priorities::drop(std::size_t slot) const {
+  const std::uint32_t lap = of(slot).lap;
+  if (lap == 0 || lap == kGone) return;
   if (exchange(slot, lap, PriorityWord{0, kGone})) refresh_leaf(slot);
 }
 
 // Puts a new word in the place of the one of `lap`. The leaf has to follow.
 bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const {
-  std::uint64_t seen = words_[slot].load(std::memory_order_acquire);
+  std::uint64_t seen = words_[slot].load(std::memory_order_relaxed);
   do {
     if (PriorityWord::unpack(seen).lap != lap) return false;
   } while (!words_[slot].compare_exchange_weak(seen, next.pack(), std::memory_order_seq_cst));
@@ -150,13 +155,14 @@ bool Priorities::never_given(std::int64_t id, const Where& row) const {
     return true;
   if (held != kGone && held != 0) return lap > held;
   // Cleared, or just written and not yet weighed, or never weighed: the row itself and its block
-  // tell.
+  // tell. The fill is asked first: a claim that comes between makes the block's lap too late, which
+  // does no harm.
   const auto& word =
       *reinterpret_cast<const std::atomic<std::uint64_t>*>(row_words_ + slot * row_word_stride_);
-  if (row_id(word.load(std::memory_order_acquire)) == static_cast<std::uint64_t>(id)) return false;
-  const std::uint32_t at =
-      BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).lap;
+  if (row_id(word.load(std::memory_order_relaxed)) == static_cast<std::uint64_t>(id)) return false;
   const Fill fill = Fill::unpack(fills_[block].load(std::memory_order_acquire));
+  const std::uint32_t at =
+      BlockWord::unpack(blocks_[block].word.load(std::memory_order_relaxed)).lap;
   return lap > at || (lap == at && slot % block_rows_ >= fill.written_in(at));
 }
 
@@ -231,7 +237,8 @@ void Priorities::set_alpha(float alpha) const {
 
 void Priorities::refresh_all() const {
   for (std::size_t slot = 0; slot < capacity_; ++slot) {
-    const PriorityWord word = of(slot);
+    // In one order with commit(), which looks at alpha after it has stored the word.
+    const PriorityWord word = PriorityWord::unpack(words_[slot].load(std::memory_order_seq_cst));
     if (word.lap == 0) continue;
     if (word.lap != kGone) raise_max(word.raw);  // an update may have died before it did
     refresh_leaf(slot);
@@ -243,7 +250,7 @@ void Priorities::refresh_all() const {
 void Priorities::mend(std::size_t slot, std::uint64_t row) const {
   const PriorityWord word = of(slot);
   if (!row_weighed(row)) {
-    if (word.lap != 0 && word.lap != kGone) drop(slot, word.lap);
+    drop(slot);
   } else {
     const auto lap = static_cast<std::uint32_t>(row_id(row) / capacity_ + 1);
     if (word.lap != lap) {

@@ -38,7 +38,7 @@ class Priorities {
   float max_raw() const;
 
   PriorityWord of(std::size_t slot) const {
-    return PriorityWord::unpack(words_[slot].load(std::memory_order_acquire));
+    return PriorityWord::unpack(words_[slot].load(std::memory_order_relaxed));
   }
   // The raw priority of a row by id; NaN when the row is gone.
   float raw_of(std::int64_t id) const;
@@ -46,14 +46,13 @@ class Priorities {
   // What the leaf of a slot has to be.
   float weight_of(std::size_t slot) const { return weigh(of(slot), alpha()); }
 
-  // Around the writing of a row: retire() before, so that nobody draws the new row by the mass of
-  // the old one; commit() after, with the new row's priority. Ancestors follow with
-  // tree().refresh_range().
+  // Around the writing of a row, by the holder of its block: retire() before, so that nobody draws
+  // the new row by the mass of the old one; commit() after, with the new row's priority. Ancestors
+  // follow with tree().refresh_range().
   void retire(std::size_t slot) const;
   void commit(std::size_t slot, std::uint32_t lap, float raw) const;
-  // Takes the priority of a row away that is gone; does nothing when the slot has another row by
-  // now.
-  void drop(std::size_t slot, std::uint32_t lap) const;
+  // Takes a row's priority away where no commit() follows.
+  void drop(std::size_t slot) const;
 
   // Makes the word and the leaf of a slot agree with its row, whose word is `row`: for a block that
   // nobody writes. A row that never got its priority gets the largest one.

@@ -49,8 +49,8 @@ std::size_t Writer::fitting(std::size_t n, std::size_t from, const Packed& packe
 }
 
 // Before a row is written: takes out the rows behind it, of laps before, that have any of the bytes
-// it will get. Rows lie in the arena in the order of their slots. That those are gone is seen by
-// whoever sees the bytes, through the fence in Rows::write. Returns how many there were.
+// it will get. Rows lie in the arena in the order of their slots. Whoever sees the bytes also sees
+// that those rows are gone, through the fence in Rows::write. Returns how many there were.
 std::uint32_t Writer::make_room(std::size_t row, std::uint32_t bytes) {
   std::uint32_t gone = 0;
   for (taken_ = std::max(taken_, row + 1); taken_ < claim_.rows; ++taken_) {
@@ -59,9 +59,9 @@ std::uint32_t Writer::make_room(std::size_t row, std::uint32_t bytes) {
     const std::uint64_t seen = word.load(std::memory_order_relaxed);
     if (!row_committed(seen)) continue;
     if (ring_.rows.extent(slot).first >= used_ + bytes) break;
-    if (ring_.priorities) ring_.priorities->retire(slot);
+    if (ring_.priorities) ring_.priorities->drop(slot);
     REPLAY_CRASH_POINT("row.priority_taken");
-    word.store(row_word(row_id(seen), RowState::kEmpty), std::memory_order_release);
+    word.store(row_word(row_id(seen), RowState::kEmpty), std::memory_order_relaxed);
     REPLAY_CRASH_POINT("row.taken");
     ++gone;
   }
@@ -86,10 +86,15 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   std::uint32_t gone = 0;   // rows further on whose bytes were needed
   const float most = ring_.priorities && raws == nullptr ? ring_.priorities->max_raw() : 0;
   for (std::size_t i = 0; i < n; ++i) {
-    if (ring_.priorities) ring_.priorities->retire(first + i);
-    REPLAY_CRASH_POINT("row.retired");
     const Mark mark = marks != nullptr ? marks[from + i] : Mark{first_ ? row_flag::kFirst : 0, {}};
     first_ = false;
+    const bool weighed = ring_.priorities && (mark.flags & row_flag::kFinal) == 0;
+    if (weighed) {
+      ring_.priorities->retire(first + i);
+    } else if (ring_.priorities) {
+      ring_.priorities->drop(first + i);
+    }
+    REPLAY_CRASH_POINT("row.retired");
     ArenaRoom room;
     if constexpr (kPacked) {
       gone += make_room(cursor_ + i, packed->bytes(from + i));
@@ -99,7 +104,7 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
     const std::uint64_t before =
         ring_.rows.write(first + i, first_id + i, columns, from + i, mark, room);
     REPLAY_CRASH_POINT("row.committed");
-    if (ring_.priorities && (mark.flags & row_flag::kFinal) == 0) {
+    if (weighed) {
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
     }
     if (!row_committed(before)) ++fresh;
@@ -154,7 +159,8 @@ void Writer::claim() {
 // A block knows the way from its rows of two laps. Where the lap before this one was not filled,
 // rows of the lap before that are left, which nobody could go on from.
 void Writer::forget_older_laps() {
-  const std::uint64_t before = ring_.segment->blocks()[claim_.block].before.load();
+  const std::uint64_t before =
+      ring_.segment->blocks()[claim_.block].before.load(std::memory_order_relaxed);
   const std::uint64_t oldest = before >> 32;
   if (oldest == 0 || (before & 0xffffffff) >= claim_.rows) return;
   Fill fill = ring_.blocks.fill(claim_.block);
@@ -162,8 +168,8 @@ void Writer::forget_older_laps() {
     std::atomic<std::uint64_t>& word = ring_.rows.word(slot);
     const std::uint64_t seen = word.load(std::memory_order_relaxed);
     if (!row_committed(seen) || row_id(seen) / ring_.rows.capacity() + 1 >= oldest) continue;
-    if (ring_.priorities) ring_.priorities->retire(slot);
-    word.store(row_word(row_id(seen), RowState::kEmpty), std::memory_order_release);
+    if (ring_.priorities) ring_.priorities->drop(slot);
+    word.store(row_word(row_id(seen), RowState::kEmpty), std::memory_order_relaxed);
     --fill.committed;
   }
   ring_.blocks.set_fill(claim_.block, fill);
