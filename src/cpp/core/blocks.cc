@@ -38,7 +38,7 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
   std::size_t mending = 0;  // of those skipped, held by somebody who mends them, not by a writer
   unsigned waits = 0;
   for (;;) {
-    std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+    std::uint64_t head = counters_.head.load(std::memory_order_relaxed);
     const std::size_t b = head % count_;
     if (head >= end_) {
       throw Error(ErrorCode::kOutOfSpace,
@@ -53,15 +53,19 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
       if (held.state == BlockState::kSealed) {
         const BlockWord mine{lap, me.epoch, me.owner, BlockState::kOpen};
         // Acquire pairs with the release in seal(): the last owner's rows are seen before they go.
+        // Release: whoever finds us in the word finds us among the living owners.
         if (!blocks_[b].word.compare_exchange_strong(word, mine.pack(),
                                                      std::memory_order_acq_rel)) {
           continue;
         }
         REPLAY_CRASH_POINT("claim.held");
+        // Whoever sees anything of what we store in the block sees that we have it, and whoever
+        // sees the head move sees the rows of our last block.
+        std::atomic_thread_fence(std::memory_order_release);
         begin_lap(b, lap);
         REPLAY_CRASH_POINT("claim.begun");
         const std::uint64_t sequence = head;
-        counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
+        counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_relaxed);
         REPLAY_CRASH_POINT("claim.done");
         return {sequence, b, lap, b * block_rows_, rows_in(b)};
       }
@@ -77,12 +81,12 @@ Claim Blocks::claim(Identity me, const Reaper* reaper) const {
         throw_all_held(reaper);
       }
     }
-    if (held.lap > lap && counters_.head.load(std::memory_order_acquire) == head) {
+    if (held.lap > lap && counters_.head.load(std::memory_order_relaxed) == head) {
       // A block gets a lap from the head, and the head does not go back.
       throw Error(ErrorCode::kCorrupt, "the head of this buffer lies behind its blocks");
     }
     // Claimed by somebody who has not moved the head yet, or held open by a live writer.
-    counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
+    counters_.head.compare_exchange_strong(head, head + 1, std::memory_order_release);
   }
 }
 
@@ -125,7 +129,7 @@ void Blocks::begin_lap(std::size_t b, std::uint32_t lap) const {
   // The lap before, from its low bits.
   const auto ago = static_cast<std::uint16_t>(lap - was.lap);
   const std::uint32_t last = lap - (ago != 0 ? ago : 0x10000U);
-  block.before.store((std::uint64_t{last} << 32) | was.written, std::memory_order_release);
+  block.before.store((std::uint64_t{last} << 32) | was.written, std::memory_order_relaxed);
   REPLAY_CRASH_POINT("claim.before");
   if (!remembered) {
     older->back.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
@@ -143,13 +147,14 @@ void Blocks::link(std::uint64_t from, const Claim& to) const {
   if (to.sequence <= from || distance > 0xffffffff) return;
   for (Block::Lap& one : blocks_[to.block].laps) {
     if (one.back.load(std::memory_order_relaxed) >> 32 != to.lap) continue;
-    one.back.store((std::uint64_t{to.lap} << 32) | distance, std::memory_order_release);
+    one.back.store((std::uint64_t{to.lap} << 32) | distance, std::memory_order_relaxed);
   }
   REPLAY_CRASH_POINT("claim.linked");
   const std::uint64_t lap = std::uint64_t{lap_of(from)} << 32;
   for (Block::Lap& one : blocks_[from % count_].laps) {
     std::uint64_t none = lap;
-    one.on.compare_exchange_strong(none, lap | distance, std::memory_order_acq_rel);
+    // Pairs with the acquire in after(): who sees it sees what leave() stored.
+    one.on.compare_exchange_strong(none, lap | distance, std::memory_order_release);
   }
 }
 
@@ -177,7 +182,7 @@ bool Blocks::after(std::uint64_t& sequence) const {
 
 bool Blocks::before(std::uint64_t& sequence) const {
   for (const Block::Lap& one : blocks_[sequence % count_].laps) {
-    const std::uint64_t back = one.back.load(std::memory_order_acquire);
+    const std::uint64_t back = one.back.load(std::memory_order_relaxed);
     const std::uint64_t distance = back & 0xffffffff;
     if (back >> 32 != lap_of(sequence) || distance == 0 || distance > sequence) continue;
     sequence -= distance;
@@ -191,14 +196,14 @@ void Blocks::leave(const Claim& claim, std::uint32_t rows) const {
   const std::uint64_t lap = std::uint64_t{claim.lap} << 32;
   for (Block::Lap& one : blocks_[claim.block].laps) {
     if (one.taken.load(std::memory_order_relaxed) >> 32 != claim.lap) continue;
-    one.taken.store(lap | rows, std::memory_order_release);  // before link() says where it went on
+    one.taken.store(lap | rows, std::memory_order_relaxed);  // before link() says where it went on
   }
 }
 
 std::size_t Blocks::left_after(std::uint64_t sequence) const {
   const std::size_t b = sequence % count_;
   for (const Block::Lap& one : blocks_[b].laps) {
-    const std::uint64_t taken = one.taken.load(std::memory_order_acquire);
+    const std::uint64_t taken = one.taken.load(std::memory_order_relaxed);
     if (taken >> 32 != lap_of(sequence)) continue;
     const std::size_t rows = queue_ ? 0 : taken & 0xffffffff;
     return rows != 0 && rows < rows_in(b) ? rows : rows_in(b);
@@ -241,13 +246,13 @@ std::size_t Blocks::used_slots() const {
 }
 
 std::uint64_t Blocks::begin_era() const {
-  std::uint64_t head = counters_.head.load(std::memory_order_acquire);
+  std::uint64_t head = counters_.head.load(std::memory_order_relaxed);
   for (;;) {
     const std::uint64_t era = (std::min(head, end_) + count_ - 1) / count_ * count_;
-    if (counters_.head.compare_exchange_weak(head, era, std::memory_order_acq_rel)) {
+    if (counters_.head.compare_exchange_weak(head, era, std::memory_order_relaxed)) {
       REPLAY_CRASH_POINT("clear.head");
-      // An era that another began meanwhile is later, and stays.
-      std::uint64_t last = counters_.era.load(std::memory_order_seq_cst);
+      // An era that another began meanwhile is later, and stays. Who sees this one sees the head.
+      std::uint64_t last = counters_.era.load(std::memory_order_relaxed);
       while (last < era &&
              !counters_.era.compare_exchange_weak(last, era, std::memory_order_seq_cst)) {
       }

@@ -78,7 +78,7 @@ class Blocks {
   // very next claim.
   bool went_on(std::size_t block, std::uint64_t first_id) const {
     const auto one_on = [&](const Block::Lap& lap) {
-      const std::uint64_t on = lap.on.load(std::memory_order_acquire);
+      const std::uint64_t on = lap.on.load(std::memory_order_relaxed);
       return (on & 0xffffffff) == 1 && ((on >> 32) - 1) * capacity_ == first_id;
     };
     return one_on(blocks_[block].laps[0]) || one_on(blocks_[block].laps[1]);
@@ -143,7 +143,7 @@ class Blocks {
 
   // Whether somebody writes in the block, or did when he died.
   bool open(std::size_t block) const {
-    return BlockWord::unpack(blocks_[block].word.load(std::memory_order_acquire)).state !=
+    return BlockWord::unpack(blocks_[block].word.load(std::memory_order_relaxed)).state !=
            BlockState::kSealed;
   }
 
@@ -161,7 +161,7 @@ class Blocks {
   // The same with a claim that has its block and has not moved the head yet.
   std::uint64_t claimed() const {
     const std::uint64_t head = this->head();
-    const std::uint64_t word = blocks_[head % count_].word.load(std::memory_order_acquire);
+    const std::uint64_t word = blocks_[head % count_].word.load(std::memory_order_relaxed);
     return head < end_ && BlockWord::unpack(word).lap == lap_of(head) ? head + 1 : head;
   }
   std::uint64_t era() const { return counters_.era.load(std::memory_order_acquire); }

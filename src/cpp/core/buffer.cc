@@ -255,7 +255,7 @@ void Buffer::set_alpha(float alpha) {
 float Buffer::raw_of(std::int64_t id) const {
   const auto row = static_cast<std::uint64_t>(id);  // what is negative was never given
   const std::uint64_t word =
-      ring_.rows.word(row % ring_.rows.capacity()).load(std::memory_order_acquire);
+      ring_.rows.word(row % ring_.rows.capacity()).load(std::memory_order_relaxed);
   const bool last = ring_.blocks.live(word) && row_id(word) == row && !row_weighed(word);
   return last ? 0 : ring_.priorities->raw_of(id);
 }
@@ -337,9 +337,10 @@ void Buffer::read_ahead(std::uint64_t turn, std::size_t rows) {
 std::uint64_t Buffer::seed() {
   if (writable()) [[likely]]
     return ring_.settings().seed;
-  if (own_seed_generation_.load(std::memory_order_relaxed) != os::fork_generation()) {
+  // The acquire pairs with the release: who sees the generation sees its seed.
+  if (own_seed_generation_.load(std::memory_order_acquire) != os::fork_generation()) {
     own_seed_.store(random_number(), std::memory_order_relaxed);
-    own_seed_generation_.store(os::fork_generation(), std::memory_order_relaxed);
+    own_seed_generation_.store(os::fork_generation(), std::memory_order_release);
   }
   return own_seed_.load(std::memory_order_relaxed);
 }

@@ -63,7 +63,8 @@ bool BlockCopier::same_words(std::size_t first, std::size_t n) const {
 bool BlockCopier::weighed(std::size_t slot, std::uint64_t word, float& raw) const {
   raw = 0;
   if (ring_.layout().is_queue()) {
-    const auto seen = GivenBack::unpack(ring_.segment->given_back()[slot].load());
+    const auto seen =
+        GivenBack::unpack(ring_.segment->given_back()[slot].load(std::memory_order_relaxed));
     if (row_committed(word) && seen.lap == lap_of(word)) raw = std::bit_cast<float>(seen.draws);
     return true;
   }
@@ -254,20 +255,22 @@ void BlockCopier::copy_row(std::size_t slot, std::size_t row, std::size_t rows, 
 // between does not change, or its claim has stopped in the middle and is completed here.
 void BlockCopier::describe(std::size_t b, BlockEntry& entry) const {
   const Block& block = ring_.segment->blocks()[b];
-  const auto lap = [&] {
-    return BlockWord::unpack(block.word.load(std::memory_order_acquire)).lap;
+  const auto lap = [&](std::memory_order order) {
+    return BlockWord::unpack(block.word.load(order)).lap;
   };
   Fill fill{};
   do {
-    entry.lap = lap();
+    entry.lap = lap(std::memory_order_acquire);
     fill = ring_.blocks.fill(b);
-    entry.before = block.before.load(std::memory_order_acquire);
+    entry.before = block.before.load(std::memory_order_relaxed);
     for (std::size_t l = 0; l < 2; ++l) {
+      // Pairs with the release in begin_lap(): a lap's links are not those of another.
       entry.taken[l] = block.laps[l].taken.load(std::memory_order_acquire);
-      entry.back[l] = block.laps[l].back.load(std::memory_order_acquire);
-      entry.on[l] = block.laps[l].on.load(std::memory_order_acquire);
+      entry.back[l] = block.laps[l].back.load(std::memory_order_relaxed);
+      entry.on[l] = block.laps[l].on.load(std::memory_order_relaxed);
     }
-  } while (lap() != entry.lap || ring_.blocks.fill(b).lap != fill.lap);
+    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in Blocks::claim
+  } while (lap(std::memory_order_relaxed) != entry.lap || ring_.blocks.fill(b).lap != fill.lap);
   if (fill.lap == static_cast<std::uint16_t>(entry.lap)) return;
   // What Blocks::begin_lap() has not done yet.
   const auto ago = static_cast<std::uint16_t>(entry.lap - fill.lap);

@@ -319,7 +319,7 @@ std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners)
   for (std::size_t i = 0; i < kOwnerCount; ++i) {
     const Owner& owner = ring.segment->owners()[i];
     if (owner.waits.load(std::memory_order_relaxed) != 0 &&
-        owner.pid.load(std::memory_order_acquire) != 0) {
+        owner.pid.load(std::memory_order_relaxed) != 0) {
       found.push_back(&owner);
     }
   }

@@ -7,7 +7,7 @@ namespace {
 
 // 0 for a row that is not committed, and for one whose id belongs to no lap of this slot.
 std::uint32_t committed_lap(const Ring& ring, std::size_t slot) {
-  const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
+  const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_relaxed);
   if (!ring.blocks.live(word)) return 0;
   if (row_id(word) % ring.rows.capacity() != slot) return 0;
   return ring.blocks.lap_of_id(row_id(word));

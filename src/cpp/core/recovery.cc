@@ -59,7 +59,8 @@ bool Recovery::reap(std::size_t block, std::uint64_t seen, Identity me) const {
 std::string Recovery::holders() const {
   std::vector<std::size_t> slots;
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
-    const BlockWord held = BlockWord::unpack(ring_.segment->blocks()[b].word.load());
+    const BlockWord held =
+        BlockWord::unpack(ring_.segment->blocks()[b].word.load(std::memory_order_relaxed));
     if (held.state == BlockState::kOpen && held.owner < kOwnerCount) slots.push_back(held.owner);
   }
   return owners_.names_of(slots);
@@ -75,6 +76,7 @@ void Recovery::mend_block(std::size_t block, std::uint32_t lap) const {
   for (std::size_t slot = first; slot < end; ++slot) {
     const std::uint64_t word = rows.word(slot).load(std::memory_order_relaxed);
     if (row_writing(word) || (row_committed(word) && row_id(word) < oldest)) {
+      // Whoever sees that clear() took it out sees the era.
       rows.word(slot).store(row_word(row_id(word), RowState::kEmpty), std::memory_order_release);
       REPLAY_CRASH_POINT("reap.row");
     }
@@ -151,7 +153,7 @@ void Recovery::recover() const {
     const std::uint64_t epoch = owner.activity.load(std::memory_order_relaxed) >> 32;
     owner.activity.store(epoch << 32, std::memory_order_relaxed);
     owner.waits.store(0, std::memory_order_relaxed);
-    owner.pid.store(0, std::memory_order_release);
+    owner.pid.store(0, std::memory_order_relaxed);
   }
   REPLAY_CRASH_POINT("recover.owners");
   if (!ring_.priorities) return;
@@ -261,7 +263,9 @@ void Recovery::settle_block(std::size_t b, std::uint32_t newest) const {
     }
   }
   if (!remembered) {
-    Block::Lap& older = block.laps[block.laps[0].taken.load() > block.laps[1].taken.load() ? 1 : 0];
+    const bool swapped = block.laps[0].taken.load(std::memory_order_relaxed) >
+                         block.laps[1].taken.load(std::memory_order_relaxed);
+    Block::Lap& older = block.laps[swapped ? 1 : 0];
     older.back.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
     older.on.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
     older.taken.store(std::uint64_t{lap} << 32, std::memory_order_relaxed);
@@ -271,7 +275,7 @@ void Recovery::settle_block(std::size_t b, std::uint32_t newest) const {
   } else {
     recount(b, lap);
   }
-  block.word.store(BlockWord{lap, 0, 0, BlockState::kSealed}.pack(), std::memory_order_release);
+  block.word.store(BlockWord{lap, 0, 0, BlockState::kSealed}.pack(), std::memory_order_relaxed);
 }
 
 // A priority is kept when it is one, and of the row that is there.

@@ -35,7 +35,7 @@ struct Ring {
     return sum;
   }
   float alpha() const {
-    return std::bit_cast<float>(counters().alpha_bits.load(std::memory_order_acquire));
+    return std::bit_cast<float>(counters().alpha_bits.load(std::memory_order_relaxed));
   }
 
   // For who reads a row in place. Asked before, whether the row is there; asked again after,

@@ -102,7 +102,7 @@ class EpochSampler final : public Sampler {
       }
       while (walk.at < walk.order.size()) {
         const std::size_t slot = walk.order(walk.at++);
-        if (ring_.blocks.live(ring_.rows.word(slot).load(std::memory_order_acquire))) {
+        if (ring_.blocks.live(ring_.rows.word(slot).load(std::memory_order_relaxed))) {
           pick = {slot, Pick::kAny, 1};
           return true;
         }

@@ -69,7 +69,7 @@ bool draw_by_scan(const Ring& ring, Random& random, Pick& pick) {
   bool writing = false;
   for (std::size_t i = 0; i < capacity; ++i) {
     const std::size_t slot = from + i < capacity ? from + i : from + i - capacity;
-    const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_acquire);
+    const std::uint64_t word = ring.rows.word(slot).load(std::memory_order_relaxed);
     if (blocks.live(word)) {
       // The queue gives out what it took: there it is the sampler that goes on.
       if (ring.settings().strategy != static_cast<std::uint32_t>(SamplingStrategy::Fifo)) {

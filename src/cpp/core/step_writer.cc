@@ -301,7 +301,7 @@ void StepWriter::finish_episode(const Stream& stream) const {
   }
   Episode& latest = ring_.segment->episodes()[n % kEpisodeCount];
   latest.steps.store(stream.steps, std::memory_order_relaxed);
-  latest.return_bits.store(std::bit_cast<std::uint64_t>(stream.sum), std::memory_order_release);
+  latest.return_bits.store(std::bit_cast<std::uint64_t>(stream.sum), std::memory_order_relaxed);
 }
 
 }  // namespace replay_buffer

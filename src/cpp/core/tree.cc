@@ -125,7 +125,7 @@ void Tree::refresh_nodes(std::size_t at, const std::uint64_t* nodes, std::size_t
   for (std::size_t i = 0; i < n; ++i) {
     REPLAY_CRASH_POINT("tree.node");
     Word& word = words[nodes[i]];
-    if (!word.compare_exchange_strong(seen[i], next[i], std::memory_order_acq_rel)) [[unlikely]]
+    if (!word.compare_exchange_strong(seen[i], next[i], std::memory_order_release)) [[unlikely]]
       renew(word, [&] { return sum_below(at, nodes[i]); });
     if (lows_ != nullptr)
       renew(level(lows_, at)[nodes[i]], [&] { return low_below(at, nodes[i]); });

@@ -32,7 +32,7 @@ class Tree {
 
   // Leaves and their ancestors are separate steps, so that many leaves share the second one.
   // REQUIRES: a value >= 0 and finite.
-  float leaf(std::size_t i) const { return leaves_[i].load(std::memory_order_acquire); }
+  float leaf(std::size_t i) const { return leaves_[i].load(std::memory_order_relaxed); }
   void store(std::size_t i, float value) const {
     leaves_[i].store(value, std::memory_order_seq_cst);  // see Priorities::refresh_leaf
   }

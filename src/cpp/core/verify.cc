@@ -102,8 +102,8 @@ class Look {
 
   void laps(std::size_t b, BlockWord held) {
     const Block& block = ring_.segment->blocks()[b];
-    const std::uint64_t taken[] = {block.laps[0].taken.load(std::memory_order_acquire),
-                                   block.laps[1].taken.load(std::memory_order_acquire)};
+    const std::uint64_t taken[] = {block.laps[0].taken.load(std::memory_order_relaxed),
+                                   block.laps[1].taken.load(std::memory_order_relaxed)};
     if (std::max(taken[0] >> 32, taken[1] >> 32) != held.lap) {
       report("block ", b, " is at lap ", held.lap, " and remembers lap ",
              std::max(taken[0] >> 32, taken[1] >> 32));

@@ -103,7 +103,7 @@ void* helper_main(void* argument) noexcept {
   auto* const pool = static_cast<Pool*>(argument);
   name_this_thread();
   for (;;) {
-    // Pairs with the release in parallel_for(): who sees the new number sees its ticket.
+    // Pairs with the release in parallel_for().
     const std::uint32_t seen = pool->posted.load(std::memory_order_acquire);
     if (const std::uint32_t n_run = run_tasks(*pool); n_run != 0) {
       // Pairs with the acquire in wait_for_finish(). The pool may be at the next job right after.
@@ -181,7 +181,8 @@ void parallel_for(std::size_t n_tasks, Task task, void* context) noexcept {
   const std::uint64_t job = (pool->ticket.load(std::memory_order_relaxed) >> 32) + 1;
   // Pairs with the acquire in run_tasks().
   pool->ticket.store((job << 32) | n, std::memory_order_release);
-  pool->posted.fetch_add(1);
+  // Pairs with the acquire in helper_main(): who sees the new number sees its ticket.
+  pool->posted.fetch_add(1, std::memory_order_release);
   if (n == 2) {
     pool->posted.notify_one();
   } else {

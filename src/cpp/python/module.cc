@@ -329,7 +329,9 @@ NB_MODULE(_core, m) {
   find_error_classes();
   m.def("times_let_go", [] { return CoreCall::times_let_go; });
   m.def("long_work", [] { return os::long_work.load(std::memory_order_relaxed); });
-  m.def("set_long_work", [](std::size_t work) { return os::long_work.exchange(work); });
+  m.def("set_long_work", [](std::size_t work) {
+    return os::long_work.exchange(work, std::memory_order_relaxed);
+  });
   m.attr("__version__") = REPLAY_VERSION;
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
