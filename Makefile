@@ -14,9 +14,8 @@ test:  ## everything: the README's C++ commands, the C++ tests under ASan+UBSan 
 	scripts/test_clone.sh
 	scripts/test_cpp.sh build/asan address,undefined
 	scripts/test_cpp.sh build/tsan thread
-	scripts/test_crash.sh
-	scripts/check_macos.sh
-	scripts/test_python.sh
+	scripts/beside.sh scripts/test_crash.sh "scripts/check_macos.sh && scripts/test_python.sh tests/model"
+	REPLAY_CPP_PREFIX=$(CURDIR)/build/clone/prefix scripts/test_python.sh --ignore=tests/model
 
 check:  ## formatting, lint and types, of Python and C++
 	scripts/venv.sh build test dev

@@ -31,3 +31,4 @@ if command -v ninja >/dev/null; then export CMAKE_GENERATOR=Ninja; fi
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 cd "$clone"
 bash -euxo pipefail -c "$commands"
+cmake --install build --prefix prefix --component cpp >/dev/null  # for the Python tests
