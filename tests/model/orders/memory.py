@@ -25,7 +25,7 @@ from model.orders.operations import Event, Op, Order, Outcome, Protocol, Value
 from model.orders.seq_cst import SeqCst
 
 
-class Thread(NamedTuple):
+class Progress(NamedTuple):
     """How far a thread is. What it knows and hands on are sets of stores, as bits."""
 
     events: tuple[Event, ...] = ()
@@ -42,7 +42,7 @@ class Store(NamedTuple):
 
 
 class Execution(NamedTuple):
-    threads: tuple[Thread, ...]
+    threads: tuple[Progress, ...]
     stores: dict[int, Store]
     modifications: dict[str, tuple[int, ...]]  # of each place, in their order
 
@@ -110,7 +110,7 @@ class Explorer:
             known |= 1 << number
             stores[number] = Store(value, 0, False)
             modifications[place] = (number,)
-        return Execution(tuple(Thread(knows=known) for _ in self.names), stores, modifications)
+        return Execution(tuple(Progress(knows=known) for _ in self.names), stores, modifications)
 
     def next_op(self, at: int, results: tuple[Value, ...]) -> Op | tuple[Value]:
         """What thread `at` does after it read these; at its end, what it returns."""
@@ -157,7 +157,7 @@ class Explorer:
         )
         return with_thread(execution, at, after)
 
-    def oldest_known(self, thread: Thread, modifications: tuple[int, ...]) -> int:
+    def oldest_known(self, thread: Progress, modifications: tuple[int, ...]) -> int:
         return max(i for i, number in enumerate(modifications) if thread.knows >> number & 1)
 
     def stored(self, execution: Execution, at: int, op: Op) -> Iterator[Execution]:
@@ -269,12 +269,12 @@ class Explorer:
         return "\n".join(lines)
 
 
-def with_thread(execution: Execution, at: int, thread: Thread) -> Execution:
+def with_thread(execution: Execution, at: int, thread: Progress) -> Execution:
     threads = execution.threads
     return execution._replace(threads=(*threads[:at], thread, *threads[at + 1 :]))
 
 
-def reading(thread: Thread, source: int, carries: int, order: Order) -> Thread:
+def reading(thread: Progress, source: int, carries: int, order: Order) -> Progress:
     knows = thread.knows | 1 << source
     if order.acquires:
         return thread._replace(knows=knows | carries)
