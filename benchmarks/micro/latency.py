@@ -10,13 +10,16 @@ Writes `latency.json` and `latency.png` to `out/bench`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import itertools
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,8 @@ from benchmarks.micro._plot import percentiles
 from benchmarks.micro._rows import Strategy, buffer_at, fill, full_buffer, workload
 from benchmarks.micro._steps import Steps
 
-from replay_buffer import FrameStack, NStep, ReplayBuffer, Sequence
+from replay_buffer import FrameStack, NStep, ReplayBuffer, Sequence, Trajectory
+from replay_buffer.views import Part
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,25 @@ def reading(buffer: ReplayBuffer) -> Cells:
     yield "len", Cell(Call(len, (buffer,)))
     yield "stats", Cell(Call(buffer.stats))
     yield "priorities of 32", Cell(Call(buffer.priorities, (Fresh(ids.__next__),)))
+    yield "peek 32", Cell(Call(buffer.peek, (Fresh(ids.__next__),)))
+    yield "peek_latest 32", Cell(Call(buffer.peek_latest, (32,)))
+
+
+def awaited_cells(rows: Workload, loop: asyncio.AbstractEventLoop) -> Cells:
+    """The async forms of the hot calls, each a task of its own."""
+    buffer = full_buffer(rows, "prioritized")
+    row = tuple(column[0] for column in rows.rows(1).values())
+    batch = buffer.sample(32)
+    calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "a task that does nothing": partial(asyncio.sleep, 0),
+        "add_async": partial(buffer.add_async, *row),
+        "sample_async 32": partial(buffer.sample_async, 32),
+        "update_priorities_async 32": partial(
+            buffer.update_priorities_async, batch["indices"], np.abs(batch["weights"])
+        ),
+    }
+    for name, call in calls.items():
+        yield f"awaited: {name}", Cell(Call(loop.run_until_complete, (Fresh(call),)))
 
 
 def strategy_cells(rows: Workload) -> Cells:
@@ -158,7 +181,10 @@ def step_cells(sizes: Sizes) -> Cells:
         step = (*vectors.one(streams), *(np.zeros(streams, bool),) * 2)
         writer = vectors.full(streams).writer(streams=streams)
         yield f"{said}: append", Cell(Call(writer.append, step))
-        for what, view in ("3 steps", NStep(3, gamma=0.99)), ("sequences of 80", Sequence(80)):
+        views: dict[str, Part] = {"3 steps": NStep(3, gamma=0.99), "sequences of 80": Sequence(80)}
+        if streams == 1:
+            views["episodes of 500"] = Trajectory(500)
+        for what, view in views.items():
             sample = buffer.view(view).sample
             yield f"{said}: sample 32 {what}", Cell(Call(sample, (32,)))
     stacks = frames.full().view(FrameStack(4))
@@ -215,6 +241,9 @@ def main() -> None:
     frames = workload((84, 84, 4), "uint8", sizes.frames)
     found |= in_turns(whole("frames", buffer_cells(full_buffer(frames), frames)), slow)
     found |= in_turns(dict(step_cells(sizes)), pace)
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        vectors = workload((8,), "float32", sizes.vectors)
+        found |= in_turns(dict(awaited_cells(vectors, loop)), pace)
     with tempfile.TemporaryDirectory(dir=OUT) as folder:
         found |= in_turns(dict(seldom_cells(sizes, Path(folder))), slow)
     drawn = {name: (latency.quietest_p50, latency.quietest_p99) for name, latency in found.items()}
