@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_buffer import BufferConfig, Column, NotFound, ReplayBuffer, _core
+from replay_buffer import BufferConfig, Column, NotFound, ReplayBuffer, SharedArray, _core
 
 SCHEMA = {"obs": Column((3,)), "action": Column((), "int64")}
 pytestmark = pytest.mark.usefixtures("shm_dir")
@@ -92,6 +92,15 @@ def test_ls_shows_size_fill_strategy_owner_and_user() -> None:
         assert "10/100" in text
         assert f"1 alive ({os.getpid()})" in text
         assert "in use" in text
+
+
+def test_ls_lists_arrays_behind_buffers() -> None:
+    with make("one"), SharedArray.create((10, 2), "float32") as array:
+        assert [entry.get("location") for entry in listed()] == ["shm:one", None]
+        entry = listed()[1]
+        assert (entry["array"], entry["state"]) == (array.name, "in use")
+        assert entry["bytes"] >= array.array.nbytes
+        assert array.name in run("ls").stdout
 
 
 def test_ls_tells_dead_owners_from_live_ones() -> None:

@@ -1,4 +1,4 @@
-"""list buffers in shared memory: size, fill, owners, and whether anybody uses them"""
+"""list what is in shared memory: buffers and arrays, their size, and whether anybody uses them"""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     found = [summary_of(f"shm:{name}") for name in _core.list_shared_memory()]
     segments = [summary for summary in found if summary is not None]
+    arrays = [
+        (name, size, "in use" if used else "stale")
+        for name, size, used in _core.list_shared_arrays()
+    ]
     if given.json:
-        print(json.dumps([summary.as_json() for summary in segments], indent=2))
-    elif segments:
+        of_arrays = [dict(zip(("array", "bytes", "state"), a, strict=True)) for a in arrays]
+        print(json.dumps([*(summary.as_json() for summary in segments), *of_arrays], indent=2))
+        return 0
+    if segments:
         print(table([HEADINGS, *map(line, segments)]))
-    arrays = [] if given.json else _core.list_shared_arrays()
     if arrays:
-        rows = [(n, bytes_text(size), "in use" if used else "stale") for n, size, used in arrays]
+        rows = [(name, bytes_text(size), state) for name, size, state in arrays]
         print(table([("ARRAY", "SIZE", "STATE"), *rows]))
     return 0
 
