@@ -1,6 +1,5 @@
 // Steps and views through the public headers.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +19,7 @@
 namespace replay_buffer {
 namespace {
 
+using os::testing::Child;
 using os::testing::Directory;
 using testing::code_of;
 using testing::Countdown;
@@ -145,19 +145,12 @@ TYPED_TEST(StepBuffers, AreSharedAndRestored) {
   for (const std::string& location :
        {"shm:test.steps." + std::to_string(::getpid()), "file:" + directory / "buffer"}) {
     const Buffer buffer = Buffer::create(location, {.capacity = 200});
-    const pid_t child = ::fork();
-    if (child == 0) {
-      try {
-        Buffer other = Buffer::open(location);
-        write(other, 0, 50);
-      } catch (...) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
-    int status = 1;
-    ::waitpid(child, &status, 0);
-    ASSERT_EQ(status, 0);
+    Child child([&] {
+      Buffer other = Buffer::open(location);
+      write(other, 0, 50);
+      return 0;
+    });
+    ASSERT_EQ(child.join(), 0);
     const Buffer reader = Buffer::open(location, true);
     const auto batch = reader.view(NStep{.n = 2}).sample(32);
     for (std::size_t i = 0; i < 32; ++i) expect_n_steps(batch, i, 2, 0.99, 49);

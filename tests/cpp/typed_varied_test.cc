@@ -1,6 +1,5 @@
 // Observations and actions of any length, through the public headers.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +18,7 @@
 namespace replay_buffer {
 namespace {
 
+using os::testing::Child;
 using os::testing::Directory;
 using testing::code_of;
 using testing::Countdown;
@@ -112,19 +112,12 @@ TEST_P(TypedVaried, AnotherProcessWritesAndAHandleForReadingReads) {
        {"shm:test.varied." + std::to_string(::getpid()), "file:" + directory / "buffer"}) {
     Circular buffer = Circular::create(location, config());
     for (std::size_t i = 0; i < 10; ++i) buffer.add(row_of(i));
-    const pid_t child = ::fork();
-    if (child == 0) {
-      try {
-        Circular other = Circular::open(location);
-        for (std::size_t i = 10; i < 30; ++i) other.add(row_of(i));
-      } catch (...) {
-        ::_exit(1);
-      }
-      ::_exit(0);
-    }
-    int status = 1;
-    ::waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
+    Child child([&] {
+      Circular other = Circular::open(location);
+      for (std::size_t i = 10; i < 30; ++i) other.add(row_of(i));
+      return 0;
+    });
+    EXPECT_EQ(child.join(), 0);
     Circular reader = Circular::open(location, true);
     EXPECT_EQ(reader.size(), 30u);
     for (const Row& row : reader.get(reader.latest(30))) EXPECT_TRUE(whole(row));
