@@ -12,10 +12,10 @@ test:  ## everything: the README's C++ commands, the C++ tests under ASan+UBSan 
 	scripts/venv.sh build test
 	scripts/build_python.sh
 	scripts/test_clone.sh
-	scripts/test_cpp.sh build/asan address,undefined
-	scripts/test_cpp.sh build/tsan thread
+	scripts/test_cpp.sh out/asan address,undefined
+	scripts/test_cpp.sh out/tsan thread
 	scripts/beside.sh scripts/test_crash.sh "scripts/check_macos.sh && scripts/test_python.sh tests/model"
-	REPLAY_CPP_PREFIX=$(CURDIR)/build/clone/prefix scripts/test_python.sh --ignore=tests/model
+	REPLAY_CPP_PREFIX=$(CURDIR)/out/clone/prefix scripts/test_python.sh --ignore=tests/model
 
 check:  ## formatting, lint and types, of Python and C++
 	scripts/venv.sh build test dev
@@ -33,11 +33,11 @@ compare:  ## the same workloads on this package and on its peers
 
 asan:  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	scripts/venv.sh build
-	scripts/test_cpp.sh build/asan address,undefined
+	scripts/test_cpp.sh out/asan address,undefined
 
 tsan:  ## C++ tests under ThreadSanitizer
 	scripts/venv.sh build
-	scripts/test_cpp.sh build/tsan thread
+	scripts/test_cpp.sh out/tsan thread
 
 valgrind:  ## C++ tests under valgrind
 	scripts/venv.sh build
@@ -53,4 +53,4 @@ soak:  ## the tests that run for minutes
 	scripts/test_python.sh -m soak --timeout=0 -o faulthandler_timeout=0
 
 clean:
-	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build out dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,10 +3,10 @@
 # benchmarks/micro/*.py.
 set -eu
 cd "$(dirname "$0")/.."
-cmake -S . -B build/bench -G Ninja --log-level=WARNING -DREPLAY_BUILD_TESTS=OFF
-cmake --build build/bench
-if [ -x build/bench/benchmarks/replay_buffer_benchmarks ]; then
-  REPLAY_BENCHMARKS=all build/bench/benchmarks/replay_buffer_benchmarks --benchmark_repetitions=100
+cmake -S . -B out/release -G Ninja --log-level=WARNING -DREPLAY_BUILD_TESTS=OFF
+cmake --build out/release
+if [ -x out/release/benchmarks/replay_buffer_benchmarks ]; then
+  REPLAY_BENCHMARKS=all out/release/benchmarks/replay_buffer_benchmarks --benchmark_repetitions=100
 else
   echo "C++ micro-benchmarks SKIPPED: Google Benchmark is not installed" >&2
 fi

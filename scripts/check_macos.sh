@@ -4,7 +4,7 @@
 # them, are C++ for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=build/macos
+out=out/macos
 if ! scripts/venv.sh macos; then
   echo "macOS arm64 SKIPPED: its compiler, the package ziglang, could not be installed" >&2
   [ "${CI:-}" != true ]
@@ -15,7 +15,7 @@ export ZIG_GLOBAL_CACHE_DIR=$PWD/$out/cache ZIG_LOCAL_CACHE_DIR=$PWD/$out/cache
 
 compile() {
   local object
-  object=build/macos/$(echo "$1" | tr / _).o
+  object=out/macos/$(echo "$1" | tr / _).o
   [ "$object" -nt "$1" ] || .venv/bin/python -m ziglang c++ -target aarch64-macos -std=c++20 \
     -Wall -Wextra -Wno-unused-command-line-argument -Werror -Iinclude -Isrc/cpp -c "$1" -o "$object"
 }

@@ -4,7 +4,7 @@
 # they cannot be, the tests are skipped; with CI=true that is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-dir=build/arm64 gtest=/usr/src/googletest
+dir=out/arm64 gtest=/usr/src/googletest
 
 # qemu-user cannot start threads in the forked child of a process that has some.
 excluded=(OsParallelFor.WorksInAChildForkedInTheMiddleOfACall)

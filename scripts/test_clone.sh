@@ -5,7 +5,7 @@
 # it, which downloads GoogleTest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-clone=build/clone
+clone=out/clone
 
 have() { echo "#include <$1>" | "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1; }
 have_all() { have gtest/gtest.h && have benchmark/benchmark.h; }
@@ -14,7 +14,7 @@ if ! have_all && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 fi
 if ! have_all; then
   echo "The README's C++ commands SKIPPED: GoogleTest or Google Benchmark is not installed" >&2
-  exec scripts/test_cpp.sh build/cpp
+  exec scripts/test_cpp.sh out/cpp
 fi
 
 commands=$(sed -n '/^# Configure and build$/,/^```$/p' README.md | sed '$d')

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# test_crash.sh [GTEST_FILTER]: builds the core with its crash points in build/crash, and runs the
+# test_crash.sh [GTEST_FILTER]: builds the core with its crash points in out/crash, and runs the
 # crash matrix. Without GoogleTest it is skipped: see configure_cpp.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-dir=build/crash
+dir=out/crash
 
 echo "Crash matrix in $dir"
 scripts/configure_cpp.sh $dir -DREPLAY_CRASH_POINTS=ON || exit $(($? == 77 ? 0 : 1))

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# test_valgrind.sh [GTEST_FILTER]: builds the C++ tests in build/valgrind and runs them under
+# test_valgrind.sh [GTEST_FILTER]: builds the C++ tests in out/valgrind and runs them under
 # valgrind. An error or a leak fails. Without GoogleTest they are skipped: see configure_cpp.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-dir=build/valgrind
+dir=out/valgrind
 
 echo "C++ tests in $dir under valgrind"
 if ! command -v valgrind >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

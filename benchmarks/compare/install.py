@@ -1,4 +1,4 @@
-"""Each peer in a virtual environment of its own, under `build/compare/NAME`.
+"""Each peer in a virtual environment of its own, under `out/peers/NAME`.
 
 Nothing is installed outside these folders. An environment that already holds what its adapter asks
 for is kept. What cannot be installed raises `InstallError` with the reason.

@@ -25,7 +25,7 @@ from turns import FLOOR, HERE, Turns
 from workload import load
 
 ROOT = HERE.parents[1]
-BUILD = ROOT / "build" / "compare"
+BUILD = ROOT / "out" / "peers"
 OUT = ROOT / "out" / "compare"
 PEERS = (
     report.OWN,

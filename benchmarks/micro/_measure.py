@@ -20,7 +20,7 @@ from benchmarks.compare.process import Worker
 from benchmarks.compare.timing import Call, measure, summary
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "bench"
+BUILD = ROOT / "out" / "release"
 #: The C++ benchmarks, as scripts/bench.sh builds them.
 PROGRAM = BUILD / "benchmarks" / "replay_buffer_benchmarks"
 OUT = ROOT / "out" / "bench"

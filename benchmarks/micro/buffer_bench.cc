@@ -86,7 +86,6 @@ void typed_update(benchmark::State& state, std::size_t n) {
     buffer.update_priorities(some, {raws.data() + at % (kBatches - 5) * n, n});
     ++at;
   }
-  state.counters["target_ns"] = 100.0 * static_cast<double>(n);
 }
 
 void core_add(benchmark::State& state, SamplingStrategy strategy, std::size_t n) {
@@ -120,7 +119,7 @@ void register_typed() {
   add(uniform + "Sample/256", typed_sample, 256, 0);
   add(uniform + "SampleInto/32", typed_sample_into, 32, 1000);
   add(uniform + "SampleInto/256", typed_sample_into, 256, 0);
-  add(prioritized + "SampleBatch/32", typed_sample_batch, 32, 2000);
+  add(prioritized + "SampleBatch/32", typed_sample_batch, 32, 10'000);
   add(prioritized + "SampleBatch/256", typed_sample_batch, 256, 0);
   add(prioritized + "SampleInto/32", typed_sample_weighted_into, 32);
   add(prioritized + "UpdatePriorities/32", typed_update, 32);

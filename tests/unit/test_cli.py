@@ -18,7 +18,7 @@ import pytest
 
 from replay_buffer import BufferConfig, Column, NotFound, ReplayBuffer, SharedArray, _core
 
-SCHEMA = {"obs": Column((3,)), "action": Column((), "int64")}
+SCHEMA = {"obs": Column((3,)), "action": Column((), "int64", limit=1000)}
 pytestmark = pytest.mark.usefixtures("shm_dir")
 
 WRITER = """
@@ -230,13 +230,14 @@ def test_stat_shows_counters_columns_and_owners() -> None:
         for name in ("size", "capacity", "rows_added", "rows_sampled", "samples", "strategy"):
             assert facts[name] == expected[name], name
         assert facts["columns"] == {
-            "obs": {"shape": [3], "dtype": "float32", "compression": None},
-            "action": {"shape": [], "dtype": "int64", "compression": None},
+            "obs": {"shape": [3], "dtype": "float32", "limit": None, "compression": None},
+            "action": {"shape": [], "dtype": "int64", "limit": 1000, "compression": None},
         }
         (owner,) = facts["owners"]
         assert (owner["pid"], owner["alive"], owner["rows_added"]) == (os.getpid(), True, 10)
         text = run("stat", "one").stdout
-        for part in ("rows_sampled", "float32 (3,)", f"pid {os.getpid()}", "alive", "10 rows"):
+        me = f"pid {os.getpid()}"
+        for part in ("rows_sampled", "float32[3]", "int64 < 1000", me, "alive", "10 rows"):
             assert part in text
 
 
@@ -253,6 +254,39 @@ def test_stat_shows_dead_owners_and_leaves_no_trace() -> None:
             **before,
             "resident_bytes": after["resident_bytes"],
         }
+
+
+def test_a_writer_in_the_place_of_a_dead_one_is_told_by_its_own_rows() -> None:
+    with make("one", 0):
+        with writer("shm:one", rows=7) as first:
+            first.kill()
+            first.wait()
+        with writer("shm:one", rows=2) as second:
+            facts = json.loads(run("stat", "one", "--json").stdout)
+            assert {o["pid"]: o["rows_added"] for o in facts["owners"]} == {
+                os.getpid(): 0,
+                second.pid: 2,
+            }
+            assert facts["rows_added"] == 9
+
+
+def test_stat_tells_of_episodes_in_a_line() -> None:
+    steps = {
+        "obs": Column((3,)),
+        "action": Column((), "int64"),
+        "reward": Column(),
+        "terminated": Column((), "bool"),
+        "truncated": Column((), "bool"),
+    }
+    config = BufferConfig(100, storage="steps")
+    with ReplayBuffer.create("shm:one", config, schema=steps) as buffer:
+        assert "episodes         0 finished, 0 steps\n" in run("stat", "one").stdout
+        stream = buffer.writer()
+        for i in range(1, 13):
+            last = {"final_obs": [0.0] * 3} if i % 4 == 0 else {}
+            stream.append([0.0] * 3, 1, 0.5, i % 4 == 0, False, **last)
+        told = "3 finished, 12 steps; of the latest 3 the mean length 4, return 2\n"
+        assert told in run("stat", "one").stdout
 
 
 def test_stat_takes_files_by_location_and_by_path(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def steps() -> tuple[tuple[str, ...], ...]:
     """Like `INSTALL`, but compiling only what has changed since the last run."""
     command = [sys.executable, "scripts/requirements.py", "build"]
     ran = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
-    kept = f"--config-settings=build-dir={ROOT}/build/compare/compiled"
+    kept = f"--config-settings=build-dir={ROOT}/out/peers/compiled"
     return tuple(ran.stdout.split("\n")[:-1]), ("--no-build-isolation", kept, str(ROOT))
 
 

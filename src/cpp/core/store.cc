@@ -35,6 +35,19 @@ std::span<const std::int64_t> as_signed(std::span<const std::size_t> ids) {
   return {reinterpret_cast<const std::int64_t*>(ids.data()), ids.size()};
 }
 
+// As Python says it: "obs float32[8]".
+std::string said(const Column& column) {
+  static constexpr const char* kNames[] = {"none",    "bool",    "int8",   "int16",  "int32",
+                                           "int64",   "uint8",   "uint16", "uint32", "uint64",
+                                           "float16", "float32", "float64"};
+  std::string text = column.name + " " + kNames[static_cast<std::size_t>(column.dtype)];
+  for (std::size_t i = 0; i < column.shape.size(); ++i) {
+    text += i == 0 ? "[" : ",";
+    text += column.shape[i] == 0 ? "any" : std::to_string(column.shape[i]);
+  }
+  return column.shape.empty() ? text : text + "]";
+}
+
 void check_same(const Schema& there, const Schema& wanted, const std::string& location) {
   const auto differ = [&](const std::string& what) {
     throw Error(ErrorCode::kSchemaMismatch, location + " has other columns: " + what);
@@ -45,7 +58,7 @@ void check_same(const Schema& there, const Schema& wanted, const std::string& lo
   for (std::size_t i = 0; i < there.size(); ++i) {
     if (there[i].name != wanted[i].name || there[i].dtype != wanted[i].dtype ||
         there[i].shape != wanted[i].shape) {
-      differ("'" + there[i].name + "' is not what was expected of '" + wanted[i].name + "'");
+      differ("'" + said(there[i]) + "', not '" + said(wanted[i]) + "'");
     }
   }
 }
@@ -198,8 +211,8 @@ Store Store::open(const std::string& location, const Schema& schema, Storage sto
   std::unique_ptr<Segment> segment = Segment::open(
       Location::parse(location), readonly ? os::Access::kRead : os::Access::kReadWrite);
   const Layout& layout = segment->layout();
-  check_same(layout.schema, schema, location);
   check_storage(layout.settings.storage, storage, location);
+  check_same(layout.schema, schema, location);
   return Store(std::make_unique<Buffer>(std::move(segment)));
 }
 
@@ -207,8 +220,8 @@ Store Store::restore(const std::string& path, const std::string& location, const
                      Storage storage, bool overwrite) {
   os::watch_forks();
   const CheckpointKind kind = checkpoint_kind(path);
-  check_same(kind.schema, schema, path);
   check_storage(static_cast<std::uint32_t>(kind.config.storage), storage, path);
+  check_same(kind.schema, schema, path);
   std::vector<Room> room;
   auto buffer = std::make_unique<Buffer>(
       restore_checkpoint(path, Location::parse(location), false, &room,

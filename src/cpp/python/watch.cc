@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+
 #include "os/directory.h"
 #include "os/file.h"
 #include "os/process.h"
@@ -23,8 +25,8 @@ bool in_use(const std::string& location) {
   return !os::File::open(named(location).path(), os::Access::kRead).try_lock_exclusive();
 }
 
-// (slot, pid, alive, pid of this namespace, rows added through the slot, what it waits for) of
-// everybody who writes, or was when it died.
+// (slot, pid, alive, pid of this namespace, rows it added, what it waits for) of everybody who
+// writes, or was when it died.
 nb::list owners_of(const Handle& handle) {
   if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   const Owners& owners = handle.buffer->owners();
@@ -36,10 +38,11 @@ nb::list owners_of(const Handle& handle) {
                            Owners::epoch_of(slots[i].activity.load(std::memory_order_acquire)))};
     const os::ProcessIdentity process = Owners::process_of(slots[i]);
     if (process.pid == 0) continue;
-    found.append(nb::make_tuple(i, process.pid, !owners.dead(who),
-                                process.pid_namespace == os::self().pid_namespace,
-                                slots[i].rows_added.load(std::memory_order_relaxed),
-                                slots[i].waits.load(std::memory_order_relaxed)));
+    const std::uint64_t before = slots[i].rows_before.load(std::memory_order_relaxed);
+    const std::uint64_t added = slots[i].rows_added.load(std::memory_order_relaxed);
+    found.append(nb::make_tuple(
+        i, process.pid, !owners.dead(who), process.pid_namespace == os::self().pid_namespace,
+        added - std::min(before, added), slots[i].waits.load(std::memory_order_relaxed)));
   }
   return found;
 }

@@ -292,7 +292,8 @@ struct alignas(kLine) Owner {
   std::atomic<std::uint32_t> waits;  // what for, see core/limiter.h
   std::atomic<std::uint64_t> start_time;
   std::atomic<std::uint64_t> pid_namespace;
-  std::atomic<std::uint64_t> rows_added;  // by all who had the slot
+  std::atomic<std::uint64_t> rows_added;   // by all who had the slot
+  std::atomic<std::uint64_t> rows_before;  // of those, the ones of owners before this one
 };
 
 static_assert(sizeof(Cell) == 8 && std::is_trivially_copyable_v<Cell>);

@@ -61,6 +61,7 @@ def facts_of(buffer: ReplayBuffer) -> dict[str, Any]:
         name: {
             "shape": list(column.shape),
             "dtype": str(column.dtype),
+            "limit": column.limit,
             "compression": column.compression,
         }
         for name, column in schema.columns
@@ -80,11 +81,9 @@ def describe(buffer: ReplayBuffer, facts: dict[str, Any]) -> str:
         for name, value in facts.items()
         if name not in ("columns", "owners")
     ]
-    columns = [
-        (name, f"{column['dtype']} {tuple(column['shape'])}", column["compression"] or "")
-        for name, column in facts["columns"].items()
-    ]
-    parts = [table(scalars), "columns", table([("", *row) for row in columns]), "owners"]
+    assert buffer.schema is not None
+    columns = [("", name, str(column)) for name, column in buffer.schema.columns]
+    parts = [table(scalars), "columns", table(columns), "owners"]
     owners = owners_of(buffer)
     parts.append(table([("", *owner_line(owner)) for owner in owners]) if owners else "  none")
     return "\n".join(parts)
@@ -106,11 +105,23 @@ def waits_text(waits: int) -> str:
 
 
 def value_text(name: str, value: Any) -> str:
+    if name == "episodes":
+        return episodes_text(value)
     if name.endswith("_bytes") and isinstance(value, int):
         return f"{value:,} ({bytes_text(value)})"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def episodes_text(episodes: dict[str, Any]) -> str:
+    """How many ended, and how the latest went."""
+    said = f"{episodes['finished']:,} finished, {episodes['steps']:,} steps"
+    latest = len(episodes["latest_returns"])
+    if not latest:
+        return said
+    length, gained = (sum(episodes[f"latest_{of}"]) / latest for of in ("lengths", "returns"))
+    return f"{said}; of the latest {latest} the mean length {length:.4g}, return {gained:.4g}"
 
 
 def watch(buffer: ReplayBuffer, interval: float, *, as_json: bool) -> None:

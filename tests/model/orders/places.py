@@ -220,8 +220,9 @@ STATISTICS: Places = {
     "core/writer.cc": "counters.bytes_in.fetch_add, counters.bytes_kept.fetch_add, added.load, "
     "added.store, added.fetch_add",
     "python/module.cc": "one.steps.load, one.return_bits.load, counters.rows_sampled.load",
-    "python/watch.cc": "slots.rows_added.load, slots.waits.load",
-    "segment/owners.cc": "owner.waits.store, slot.pid.load x2",
+    "python/watch.cc": "slots.rows_before.load, slots.rows_added.load, slots.waits.load",
+    "segment/owners.cc": "owner.waits.store, owner.rows_before.store, owner.rows_added.load, "
+    "slot.pid.load x2",
     "segment/segment.h": "counters.lineage.load",
 }
 
