@@ -90,7 +90,7 @@ def test_handles_take_turns_in_one_sequence_of_draws(location: str) -> None:
 
 def test_what_does_not_exist_is_not_found(location: str) -> None:
     for readonly in (False, True):
-        with pytest.raises(NotFound, match=path_of(location).name):
+        with pytest.raises(NotFound, match=f"no buffer {location}: .*{path_of(location).name}"):
             ReplayBuffer.open(location, readonly=readonly)
 
 

@@ -124,13 +124,17 @@ os::File new_file(const Location& location, std::uint64_t bytes) {
 }
 
 // Opens the file at a location and locks it; a file that was removed in between is not the one.
-os::File open_file(const Location& location, os::Access access) {
+os::File open_file(const Location& location, os::Access access) try {
   for (;;) {
     os::File file = os::File::open(location.path(), access);
     file.lock_shared();
     REPLAY_CRASH_POINT("attach.locked");
     if (file.linked()) return file;
   }
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kNotFound) throw;
+  throw Error(ErrorCode::kNotFound,
+              "there is no buffer " + location.text() + ": no file " + location.path());
 }
 
 bool begins_like_one(const Location& location) {
