@@ -290,22 +290,6 @@ TEST(OsFile, WritingThroughAReadOnlyFileIsAnError) {
   EXPECT_THROW(file.write_at(0, "x", 1), Error);
 }
 
-TEST(OsFile, CopyMovesBytesWithinAndAcrossFileSystems) {
-  const Directory memory("/dev/shm"), disk("/tmp");
-  File source = File::create_hidden(memory.path());
-  std::vector<char> data(3 * kMiB + 7);
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + i / 251);
-  source.write_at(0, data.data(), data.size());
-  for (const Directory* target : {&memory, &disk}) {
-    const File copy = File::create_hidden(target->path());
-    copy.copy_from(source, 5, 9, data.size() - 5);
-    std::vector<char> read(data.size() - 5);
-    copy.read_at(9, read.data(), read.size());
-    EXPECT_EQ(std::memcmp(read.data(), data.data() + 5, read.size()), 0);
-    expect_error(ErrorCode::kCorrupt, {}, [&] { copy.copy_from(source, 0, 0, data.size() + 1); });
-  }
-}
-
 TEST(OsFile, RenameOverReplacesAndRemoveRemoves) {
   const Directory directory;
   const File old_file = make(directory.path(), directory / "file");
@@ -368,7 +352,7 @@ TEST(OsFile, ADescriptorClosedBehindOurBackIsNoticedAndNotClosedTwice) {
   ::close(stranger);
 }
 
-TEST(OsFile, ReopenGivesLocksOfItsOwnAndDupDoesNot) {
+TEST(OsFile, ReopenGivesLocksOfItsOwn) {
   const Directory directory;
   const File named = make(directory.path(), directory / "file");
   std::vector<const File*> files{&named};
@@ -380,12 +364,10 @@ TEST(OsFile, ReopenGivesLocksOfItsOwnAndDupDoesNot) {
 #endif
   for (const File* file : files) {
     const File again = file->reopen();
-    const File twin = file->dup();
     EXPECT_EQ(again.identity(), file->identity());
     ASSERT_TRUE(file->try_lock_exclusive());
-    EXPECT_TRUE(twin.try_lock_exclusive());
     EXPECT_FALSE(again.try_lock_shared());
-    twin.unlock();
+    file->unlock();
     EXPECT_TRUE(again.try_lock_shared());
     EXPECT_FALSE(file->try_lock_exclusive());
     EXPECT_EQ(file->reopen(Access::kRead).access(), Access::kRead);

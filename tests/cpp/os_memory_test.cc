@@ -53,44 +53,10 @@ TEST(OsMemory, ImpossibleReservationsAreErrors) {
                [] { Mapping::reserve(SIZE_MAX / 4 + 1); });
 }
 
-TEST(OsMemory, DiscardZeroesExactlyTheRangeAndGivesPagesBack) {
-  const Mapping mapping = Mapping::reserve(kMiB);
-  const auto fill = [&] { std::memset(mapping.data(), 9, mapping.size()); };
-  for (const auto& [offset, bytes] : {std::pair<std::size_t, std::size_t>{0, kMiB},
-                                      {1, 100},
-                                      {4095, 2},
-                                      {4096, 4096},
-                                      {100, 3 * 4096},
-                                      {kMiB - 5000, 5000},
-                                      {kMiB, 0}}) {
-    fill();
-    mapping.discard(offset, bytes);
-    EXPECT_TRUE(all_zero(mapping.data() + offset, bytes)) << offset << " " << bytes;
-    if (offset > 0) {
-      EXPECT_EQ(mapping.data()[offset - 1], std::byte{9});
-    }
-    if (offset + bytes < kMiB) {
-      EXPECT_EQ(mapping.data()[offset + bytes], std::byte{9});
-    }
-  }
-  fill();
-  mapping.discard(0, kMiB);
-  EXPECT_EQ(mapping.resident_bytes(), 0u);
-}
-
-TEST(OsMemory, DiscardReachesTheEndOfASizeThatIsNotWholePages) {
-  const Mapping mapping = Mapping::reserve(10'000);
-  std::memset(mapping.data(), 9, mapping.size());
-  mapping.discard(5'000, 5'000);
-  EXPECT_EQ(mapping.data()[4'999], std::byte{9});
-  EXPECT_TRUE(all_zero(mapping.data() + 5'000, 5'000));
-}
-
 TEST(OsMemory, RangesOutsideAreErrors) {
   const Mapping mapping = Mapping::reserve(kMiB);
-  expect_error(ErrorCode::kInvalidArgument, {"1048577"}, [&] { mapping.discard(0, kMiB + 1); });
-  expect_error(ErrorCode::kInvalidArgument, {}, [&] { mapping.discard(kMiB + 1, 0); });
-  expect_error(ErrorCode::kInvalidArgument, {}, [&] { mapping.discard(8, SIZE_MAX); });
+  expect_error(ErrorCode::kInvalidArgument, {"1048577"}, [&] { mapping.sync(0, kMiB + 1); });
+  expect_error(ErrorCode::kInvalidArgument, {}, [&] { mapping.sync(kMiB + 1, 0); });
   expect_error(ErrorCode::kInvalidArgument, {}, [&] { mapping.sync(8, SIZE_MAX); });
 }
 
@@ -119,7 +85,6 @@ TEST(OsMemory, MappedFileIsSharedBetweenProcessesAndOutlivesTheDescriptor) {
   });
   EXPECT_EQ(child.join(), 0);
   EXPECT_EQ(mapping.data()[kMiB - 1], std::byte{42});
-  expect_error(ErrorCode::kInvalidArgument, {"reserved"}, [&] { mapping.discard(0, 4096); });
   EXPECT_GE(mapping.resident_bytes(), 4096u);
   std::memset(mapping.data(), 1, kMiB);
   EXPECT_EQ(mapping.resident_bytes(), kMiB);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <random>
 #include <thread>
 #include <utility>
@@ -24,7 +23,6 @@ namespace {
 
 // More than this in one call is cut short by Linux and refused by macOS.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
-constexpr std::size_t kCopyBuffer = std::size_t{1} << 20;
 // The byte that who removes a path holds: before those of segments.
 constexpr std::uint64_t kRemoverAt = (std::uint64_t{1} << 61) - 2;
 constexpr std::uint64_t kRemoverPatienceNs = 10'000'000'000;
@@ -163,12 +161,6 @@ File File::from_fd(int fd) {
   return adopt(fd, (flags & O_ACCMODE) == O_RDWR ? Access::kReadWrite : Access::kRead, name, false);
 }
 
-File File::dup() const {
-  const int fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 3);
-  if (fd < 0) throw system_error(errno, "Duplicating the descriptor of " + name_ + " failed");
-  return adopt(fd, access_, name_, has_path_);
-}
-
 File File::reopen_path(Access access) const {
   const std::string& path = hidden_path_.empty() ? name_ : hidden_path_;
   if (!has_path_ && hidden_path_.empty()) return File();
@@ -241,30 +233,6 @@ void File::write_at(std::uint64_t offset, const void* data, std::size_t bytes) c
                          "Writing " + range_of(name_, offset, bytes) + " failed");
     }
     done += static_cast<std::size_t>(n);
-  }
-}
-
-void File::copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                     std::uint64_t bytes) const {
-  std::uint64_t done = 0;
-#if defined(__linux__)
-  while (done < bytes) {
-    auto from = static_cast<off_t>(source_offset + done);
-    auto to = static_cast<off_t>(offset + done);
-    const ssize_t n = ::copy_file_range(source.fd_, &from, fd_, &to,
-                                        std::min<std::uint64_t>(bytes - done, kMaxTransfer), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;  // not between these two file systems, or an error that shows again below
-    done += static_cast<std::uint64_t>(n);
-  }
-#endif
-  if (done == bytes) return;
-  const auto buffer = std::make_unique_for_overwrite<char[]>(kCopyBuffer);
-  while (done < bytes) {
-    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, kCopyBuffer));
-    source.read_at(source_offset + done, buffer.get(), n);
-    write_at(offset + done, buffer.get(), n);
-    done += n;
   }
 }
 

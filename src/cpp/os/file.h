@@ -53,9 +53,6 @@ class File {
   // has been closed.
   static File from_fd(int fd);
 
-  // Another descriptor of the same open file description: locks are shared with it.
-  File dup() const;
-
   // A new open file description of the same file: locks of its own. This is how the child of a fork
   // gets locks that are not its parent's, and works for files without a path. Works also when the
   // descriptor was closed behind our back, if the path still leads to the same file.
@@ -95,10 +92,6 @@ class File {
   // Exactly `bytes`, or throws: kCorrupt when the file ends before, kOutOfSpace.
   void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) const;
-
-  // Copies a range of another file, without passing it through this process where possible.
-  void copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                 std::uint64_t bytes) const;
 
   // Lets the disk begin to write a range, and does not wait: sync() then has less left to do. A
   // hint; where the system has no such call it does nothing.

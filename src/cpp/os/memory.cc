@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -27,10 +26,9 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-std::byte* map_private(std::size_t bytes, void* at = nullptr) {
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  if (at != nullptr) flags |= MAP_FIXED;
-  void* data = ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+std::byte* map_private(std::size_t bytes) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
   if (data == MAP_FAILED) {
     throw system_error(errno, "Reserving " + std::to_string(bytes) + " bytes of memory failed");
   }
@@ -59,15 +57,13 @@ std::byte* map_private_huge(std::size_t bytes) {
 Mapping::Mapping(Mapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      writable_(std::exchange(other.writable_, false)),
-      shared_(std::exchange(other.shared_, false)) {}
+      writable_(std::exchange(other.writable_, false)) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   Mapping taken(std::move(other));
   std::swap(data_, taken.data_);
   std::swap(size_, taken.size_);
   std::swap(writable_, taken.writable_);
-  std::swap(shared_, taken.shared_);
   return *this;
 }
 
@@ -87,11 +83,11 @@ Mapping Mapping::reserve(std::size_t bytes, bool huge) {
   }
   const std::size_t rounded = round_up(bytes, page_size());
 #if defined(__linux__)
-  if (huge) return Mapping(map_private_huge(rounded), bytes, true, false);
+  if (huge) return Mapping(map_private_huge(rounded), bytes, true);
 #else
   static_cast<void>(huge);
 #endif
-  return Mapping(map_private(rounded), bytes, true, false);
+  return Mapping(map_private(rounded), bytes, true);
 }
 
 Mapping Mapping::map(const File& file, std::size_t bytes, Access access) {
@@ -112,7 +108,7 @@ Mapping Mapping::map(const File& file, std::size_t bytes, Access access) {
     throw system_error(errno, "Mapping " + std::to_string(bytes) + " bytes of " + file.name() +
                                   (writable ? " for writing failed" : " for reading failed"));
   }
-  return Mapping(static_cast<std::byte*>(data), bytes, writable, true);
+  return Mapping(static_cast<std::byte*>(data), bytes, writable);
 }
 
 void Mapping::check_range(const char* call, std::size_t offset, std::size_t bytes) const {
@@ -131,33 +127,6 @@ void Mapping::sync(std::size_t offset, std::size_t bytes) const {
     throw system_error(errno, "Writing " + std::to_string(bytes) +
                                   " bytes of mapped memory back to the disk failed");
   }
-}
-
-void Mapping::discard(std::size_t offset, std::size_t bytes) const {
-  check_range("A discard", offset, bytes);
-  if (shared_) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "A discard is for reserved memory, and this is the mapping of a file.");
-  }
-  if (bytes == 0) return;
-  // The last page belongs to us alone, so it goes whole when the range reaches the end.
-  const std::size_t end = offset + bytes == size_ ? round_up(size_, page_size()) : offset + bytes;
-  const std::size_t first_page = round_up(offset, page_size());
-  const std::size_t last_page = end / page_size() * page_size();
-  if (first_page >= last_page) {
-    std::memset(data_ + offset, 0, bytes);
-    return;
-  }
-  std::memset(data_ + offset, 0, first_page - offset);
-  std::memset(data_ + last_page, 0, end - last_page);
-#if defined(__linux__)
-  if (::madvise(data_ + first_page, last_page - first_page, MADV_DONTNEED) != 0) {
-    throw system_error(errno, "Giving back " + std::to_string(bytes) + " bytes of memory failed");
-  }
-#else
-  // Elsewhere MADV_DONTNEED does not promise zeros; a new mapping in the same place does.
-  map_private(last_page - first_page, data_ + first_page);
-#endif
 }
 
 std::size_t Mapping::resident_bytes() const {

@@ -37,25 +37,19 @@ class Mapping {
   // Returns when what was written to the range is on the disk. For mapped files.
   void sync(std::size_t offset, std::size_t bytes) const;
 
-  // The range reads as zero afterwards and its memory is given back. Any offset and size will do;
-  // memory is given back in whole pages.
-  // REQUIRES: made by reserve(); no other thread uses the range meanwhile.
-  void discard(std::size_t offset, std::size_t bytes) const;
-
   // How much of the range is in memory now and has been touched: for reserve() by this process, for
   // map() by anybody. Shared memory that was allocated and not yet touched does not count, although
   // it is taken. Costs some 5 ns per page.
   std::size_t resident_bytes() const;
 
  private:
-  Mapping(std::byte* data, std::size_t size, bool writable, bool shared) noexcept
-      : data_(data), size_(size), writable_(writable), shared_(shared) {}
+  Mapping(std::byte* data, std::size_t size, bool writable) noexcept
+      : data_(data), size_(size), writable_(writable) {}
   void check_range(const char* call, std::size_t offset, std::size_t bytes) const;
 
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   bool writable_ = false;
-  bool shared_ = false;
 };
 
 }  // namespace replay_buffer::os

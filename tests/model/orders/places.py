@@ -255,7 +255,6 @@ REASONS = (STEPS, OWN, COUNTS, HINTS, STATISTICS, ALONE)
 # What looks like an operation on an atomic without an order.
 NO_ATOMICS: Places = {
     "core/priorities.cc": "tree_.store",
-    "core/sum_tree.cc": "memory_.tree.store x2",
     "core/powers.h": "power4.store",
     "core/sixteen.h": "sums.store",
     # Of the build for ThreadSanitizer, in the place of memcpy: relaxed.
