@@ -165,8 +165,9 @@ class Blocks {
     return head < end_ && BlockWord::unpack(word).lap == lap_of(head) ? head + 1 : head;
   }
   std::uint64_t era() const { return counters_.era.load(std::memory_order_acquire); }
-  // The same in one order with seal().
-  std::uint64_t era_after_seal() const { return counters_.era.load(std::memory_order_seq_cst); }
+  // The same in one order with begin_era(), for who has sealed a block or stored priorities: either
+  // clear() sees that, or they see its era.
+  std::uint64_t latest_era() const { return counters_.era.load(std::memory_order_seq_cst); }
   // Rows with smaller ids are gone, whatever their words say: they are of an era past, in a block
   // whose writer has not come by yet.
   std::uint64_t oldest_id() const {

@@ -595,8 +595,8 @@ void Buffer::clear() {
   limiter_.begin_anew();
   ring_.blocks.begin_era();
   limiter_.begin_anew();
-  // A block that a writer has open is left to it: its rows are gone for every reader, and the
-  // writer takes them out when it comes by.
+  // The rows of a block that a writer has open are left to it, all but their priorities: they are
+  // gone for every reader, and the writer takes them out when it comes by.
   for (std::size_t b = 0; b < ring_.blocks.block_count(); ++b) {
     if (ring_.blocks.fill(b).lap == 0) continue;  // never claimed
     recovery_.alter(b, me_);

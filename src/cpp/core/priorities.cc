@@ -136,6 +136,14 @@ void Priorities::drop(std::size_t slot) const {
   if (exchange(slot, lap, PriorityWord{0, kGone})) refresh_leaf(slot);
 }
 
+void Priorities::drop_before(std::size_t slot, std::uint64_t oldest) const {
+  // In one order with commit(), whose writer looks at the era afterwards.
+  const std::uint32_t lap = PriorityWord::unpack(words_[slot].load(std::memory_order_seq_cst)).lap;
+  if (lap == 0 || lap == kGone) return;
+  if ((std::uint64_t{lap} - 1) * capacity_ + slot >= oldest) return;
+  if (exchange(slot, lap, PriorityWord{0, kGone})) refresh_leaf(slot);
+}
+
 // Puts a new word in the place of the one of `lap`. The leaf has to follow.
 bool Priorities::exchange(std::size_t slot, std::uint32_t lap, PriorityWord next) const {
   std::uint64_t seen = words_[slot].load(std::memory_order_relaxed);

@@ -53,6 +53,8 @@ class Priorities {
   void commit(std::size_t slot, std::uint32_t lap, float raw) const;
   // Takes a row's priority away where no commit() follows.
   void drop(std::size_t slot) const;
+  // The same, by anybody, where the row's id is below `oldest`.
+  void drop_before(std::size_t slot, std::uint64_t oldest) const;
 
   // Makes the word and the leaf of a slot agree with its row, whose word is `row`: for a block that
   // nobody writes. A row that never got its priority gets the largest one.

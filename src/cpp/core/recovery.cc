@@ -31,6 +31,7 @@ bool Recovery::alter(std::size_t block, Identity me) const {
     if (held.lap == 0) return true;
     if (held.state != BlockState::kSealed) {
       if (reap(block, seen, me)) continue;
+      if (ring_.priorities) drop_old_priorities(block);
       return false;
     }
     const BlockWord mine{held.lap, me.epoch, me.owner, BlockState::kReaping};
@@ -87,6 +88,16 @@ void Recovery::mend_block(std::size_t block, std::uint32_t lap) const {
   recount(block, lap);
   REPLAY_CRASH_POINT("reap.counted");
   if (ring_.priorities) ring_.priorities->tree().refresh_range(first, end - first);
+}
+
+void Recovery::drop_old_priorities(std::size_t block) const {
+  const std::size_t first = block * ring_.blocks.block_rows();
+  const std::size_t rows = ring_.blocks.rows_in(block);
+  const std::uint64_t oldest = ring_.blocks.oldest_id();
+  for (std::size_t slot = first; slot < first + rows; ++slot) {
+    ring_.priorities->drop_before(slot, oldest);
+  }
+  ring_.priorities->tree().refresh_range(first, rows);
 }
 
 // Rows of the block's lap are a run from its first row on.

@@ -26,7 +26,7 @@ class Recovery final : public Reaper {
   bool reap(std::size_t block, std::uint64_t seen, Identity me) const override;
 
   // Takes a block that nobody writes to, mends it and gives it back. False when somebody writes to
-  // it, who mends it after the seal.
+  // it, who mends it after the seal: then only the priorities of rows of eras past are taken away.
   bool alter(std::size_t block, Identity me) const;
 
   void renew(std::size_t block, std::uint32_t lap) const override;
@@ -49,6 +49,7 @@ class Recovery final : public Reaper {
 
  private:
   void mend_block(std::size_t block, std::uint32_t lap) const;
+  void drop_old_priorities(std::size_t block) const;
   void recount(std::size_t block, std::uint32_t lap) const;
   std::uint32_t keep_sound_rows(std::size_t block) const;
   void settle_counters(std::uint64_t least_head) const;

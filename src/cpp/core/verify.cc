@@ -192,9 +192,10 @@ class Look {
   void priority(std::size_t slot, std::uint64_t word) {
     const PriorityWord held = ring_.priorities->of(slot);
     const bool none = held.lap == 0 || held.lap == Priorities::kGone;
-    if (row_weighed(word) && held.lap != row_id(word) / capacity_ + 1) {
+    const bool weighed = row_weighed(word) && row_id(word) >= ring_.blocks.oldest_id();
+    if (weighed && held.lap != row_id(word) / capacity_ + 1) {
       report("row ", row_id(word), " has no priority");
-    } else if (!row_weighed(word) && !none) {
+    } else if (!weighed && !none) {
       report("slot ", slot, " has a priority of lap ", held.lap, " and no row");
     } else if (!none && !valid_raw(held.raw)) {
       report("the priority in slot ", slot, " is ", held.raw);

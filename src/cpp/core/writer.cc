@@ -12,15 +12,17 @@ void Writer::append(std::size_t n, const std::byte* const* columns, const float*
     Packed own;
     if (packed == nullptr) own.pack(ring_.layout(), n, columns);
     append_packed(n, columns, raws, ids, marks, packed != nullptr ? *packed : own);
-    return;
+  } else {
+    for (std::size_t done = 0; done < n;) {
+      begin();
+      const std::size_t run = std::min(n - done, claim_.rows - cursor_);
+      write_run<false>(run, columns, done, raws, ids, marks, nullptr);
+      done += run;
+      if (cursor_ == claim_.rows) seal();  // nobody has to go around a block that is full
+    }
   }
-  for (std::size_t done = 0; done < n;) {
-    begin();
-    const std::size_t run = std::min(n - done, claim_.rows - cursor_);
-    write_run<false>(run, columns, done, raws, ids, marks, nullptr);
-    done += run;
-    if (cursor_ == claim_.rows) seal();  // nobody has to go around a block that is full
-  }
+  // clear() may have passed by before the last priorities were there.
+  if (ring_.priorities && open_ && ring_.blocks.latest_era() != era_) close();
 }
 
 void Writer::append_packed(std::size_t n, const std::byte* const* columns, const float* raws,
@@ -212,7 +214,7 @@ void Writer::seal() {
   open_ = false;
   ring_.blocks.seal(claim_);
   // clear() left this block to us.
-  if (ring_.blocks.era_after_seal() != era_ && reaper_ != nullptr) {
+  if (ring_.blocks.latest_era() != era_ && reaper_ != nullptr) {
     reaper_->renew_sealed(claim_.block, me_);
   }
 }

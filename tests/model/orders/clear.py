@@ -42,7 +42,7 @@ def clear() -> Program:
 def seal() -> Program:
     """Writer::seal, of a block that was claimed in era 0."""
     yield store("block 0", sealed(1), "blocks.sealed")
-    if (yield load("era", "blocks.era_after_seal")) != 0:
+    if (yield load("era", "blocks.latest_era")) != 0:
         yield from alter(WRITER)
 
 
@@ -94,4 +94,34 @@ def a_writer_who_claims() -> Protocol:
     return Protocol(places, {"writer": writer, "clear": lambda: begin_era(2)}, broken)
 
 
-PROTOCOLS = (a_writer_who_seals, a_writer_who_seals_and_two_who_clear, a_writer_who_claims)
+def a_writer_who_weighs() -> Protocol:
+    """A row's priority, in a block that clear() leaves to its writer."""
+
+    def take_away(look: str | None) -> Program:
+        word = (yield load("word", look)) if look else (yield load("word"))
+        if word == "weighed":
+            yield cas("word", "weighed", "gone", "leaves.exchanged")
+
+    def writer() -> Program:
+        yield store("word", "weighed", "leaves.committed")
+        if (yield load("era", "blocks.latest_era")) != 0:
+            yield from take_away(None)
+
+    def clearer() -> Program:
+        yield from begin_era(1)
+        yield from take_away("leaves.word_after_era")
+
+    def broken(outcome: Outcome) -> str | None:
+        there = outcome.last["word"] == "weighed"
+        return "a row that was cleared is still counted" if there else None
+
+    places = {"head": 1, "era": 0, "word": "gone"}
+    return Protocol(places, {"writer": writer, "clear": clearer}, broken)
+
+
+PROTOCOLS = (
+    a_writer_who_seals,
+    a_writer_who_seals_and_two_who_clear,
+    a_writer_who_weighs,
+    a_writer_who_claims,
+)

@@ -88,10 +88,10 @@ BLOCKS = {
 
 CLEAR = {
     "blocks.era_begun": Named(
-        SEQ_CST, "CAS in Blocks::begin_era", "blocks.era; blocks.era_after_seal", (STILL_COUNTED,)
+        SEQ_CST, "CAS in Blocks::begin_era", "blocks.era; blocks.latest_era", (STILL_COUNTED,)
     ),
     "blocks.word_after_era": Named(SEQ_CST, "Recovery::alter", "blocks.sealed", (STILL_COUNTED,)),
-    "blocks.era_after_seal": Named(SEQ_CST, "Writer::seal", "blocks.era_begun", (STILL_COUNTED,)),
+    "blocks.latest_era": Named(SEQ_CST, "Blocks::latest_era", "blocks.era_begun", (STILL_COUNTED,)),
     "blocks.era": Named(ACQUIRE, "Blocks::era", "blocks.era_begun", (OLD_ERA,)),
     "recovery.emptied": Named(RELEASE, "Recovery::mend_block", "rows.word", (HALF_CLEARED,)),
 }
@@ -118,7 +118,10 @@ OWNERS = {
 LEAVES = {
     "leaves.exchanged": Named(SEQ_CST, "CAS in Priorities::exchange", "leaves.word_again", (LEAF,)),
     "leaves.committed": Named(
-        SEQ_CST, "Priorities::commit, mend", "leaves.word_again, leaves.word_looked_for", (LEAF,)
+        SEQ_CST,
+        "Priorities::commit, mend",
+        "leaves.word_again, leaves.word_looked_for, leaves.word_after_era",
+        (LEAF,),
     ),
     "leaves.alpha_set": Named(SEQ_CST, "Priorities::set_alpha", "leaves.alpha_again", (LEAF,)),
     "leaves.stored": Named(SEQ_CST, "Tree::store", "itself, leaves.before_many", (LEAF,)),
@@ -126,6 +129,9 @@ LEAVES = {
         SEQ_CST, "Priorities::refresh_leaf", "leaves.exchanged, leaves.committed", (LEAF,)
     ),
     "leaves.alpha_again": Named(SEQ_CST, "Priorities::refresh_leaf", "leaves.alpha_set", (LEAF,)),
+    "leaves.word_after_era": Named(
+        SEQ_CST, "Priorities::drop_before", "leaves.committed", (STILL_COUNTED,)
+    ),
     "leaves.word_looked_for": Named(
         SEQ_CST, "Priorities::refresh_all", "leaves.committed", (LEAF,)
     ),
