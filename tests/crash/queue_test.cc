@@ -147,6 +147,36 @@ TEST_P(QueueOfOnce, DrawsGivenBackAreNotForgottenWhileAConsumerOfOthersIsStopped
   expect_all_drawn({}, {6, 7});
 }
 
+// A consumer is stopped while it gives a row back. Meanwhile another row takes its slot, and is
+// given back as well.
+TEST_P(QueueOfOnce, ADrawGivenBackLateTakesNoneFromTheRowThatFollows) {
+  world.create();
+  world.me->add(5);
+  const pid_t late = start([&] {
+    Participant child(world.open(), 4);
+    ::signal(SIGCONT, [](int) { os::crash::arm("sample.giving_back", 1, Action::kStop); });
+    os::crash::arm("sample.taken", 1, Action::kStop);
+    try {
+      draw(child.buffer, 5);
+      ::_exit(7);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotEnoughRows) throw;
+    }
+  });
+  EXPECT_TRUE(WIFSTOPPED(await(late)));
+  EXPECT_EQ(draw(world.me->buffer, 1)[0], 2);
+  ::kill(late, SIGCONT);
+  EXPECT_TRUE(WIFSTOPPED(await(late)));  // about to give row 0 back
+  world.me->add(16);
+  const pid_t other = stopped_consumer(16);
+  const Ids drawn = draw(world.me->buffer, 1);
+  expect_short(other);  // gave back row 16 among others, in the slot of row 0
+  expect_short(late);
+  Ids rows(16);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(5 + i);
+  expect_all_drawn(drawn, rows);
+}
+
 INSTANTIATE_TEST_SUITE_P(Once, QueueOfOnce, ::testing::Values(1));
 
 }  // namespace

@@ -47,18 +47,10 @@ class FifoSampler final : public Sampler {
   void give_back(std::span<const Pick> picks) override {
     std::uint64_t rows = 0;
     for (const Pick& pick : picks) {
-      if (!pick.is(ring_.rows.word(pick.slot).load(std::memory_order_relaxed),
-                   ring_.blocks.oldest_id(), ring_.rows.capacity())) {
+      if (!give_back(pick)) {
         overtaken(pick);
         continue;
       }
-      std::uint64_t seen = given_back_[pick.slot].load(std::memory_order_relaxed);
-      GivenBack next{};
-      do {
-        const GivenBack was = GivenBack::unpack(seen);
-        next = {pick.lap, was.lap == pick.lap ? was.draws + 1 : 1};
-      } while (!given_back_[pick.slot].compare_exchange_weak(seen, next.pack(),
-                                                             std::memory_order_relaxed));
       REPLAY_CRASH_POINT("sample.given_back");
       ++rows;
     }
@@ -217,6 +209,25 @@ class FifoSampler final : public Sampler {
     const Span rows = rows_of(sequence);
     const std::uint64_t first = std::max(taken & 0xffffffff, rows.first * times_);
     return {first, std::max(first, rows.last * times_)};
+  }
+
+  // One draw of a row. False when the row is gone.
+  bool give_back(const Pick& pick) const {
+    if (!pick.is(ring_.rows.word(pick.slot).load(std::memory_order_relaxed),
+                 ring_.blocks.oldest_id(), ring_.rows.capacity())) {
+      return false;
+    }
+    REPLAY_CRASH_POINT("sample.giving_back");
+    std::uint64_t seen = given_back_[pick.slot].load(std::memory_order_relaxed);
+    for (;;) {
+      const GivenBack was = GivenBack::unpack(seen);
+      if (was.lap > pick.lap) return false;  // another row has the slot by now
+      const GivenBack next{pick.lap, was.lap == pick.lap ? was.draws + 1 : 1};
+      if (given_back_[pick.slot].compare_exchange_weak(seen, next.pack(),
+                                                       std::memory_order_relaxed)) {
+        return true;
+      }
+    }
   }
 
   std::atomic<std::uint64_t>& total_given_back() const { return ring_.counters().given_back; }
