@@ -206,7 +206,9 @@ TEST(Limiter, AFreshBalanceLetsBothSidesGoOn) {
   EXPECT_EQ(b.balance(), 20);
   EXPECT_TRUE(b.try_draw(4));
   EXPECT_TRUE(b.try_add());
-  EXPECT_EQ(fresh_balance(settings, 3), 6 * kBalanceUnit);  // three of ten rows are there
+  EXPECT_EQ(fresh_balance(settings, 3), 6 * kBalanceUnit);      // three of ten rows are there
+  EXPECT_EQ(fresh_balance(settings, 30, 7), 7 * kBalanceUnit);  // of a queue
+  EXPECT_EQ(fresh_balance(settings, 3, 9), 6 * kBalanceUnit);
 }
 
 TEST(Limiter, AComplaintSaysWhatIsMissingAndWhoWaits) {
@@ -283,6 +285,37 @@ TEST(LimiterThreads, KeepTheBalanceInTheBandAtEveryMoment) {
 }
 
 // Each side lets the other take one step: a wake-up lost would cost a whole slice of sleep.
+TEST(LimiterProcesses, AQueueForgivesRowsOfTheDeadAndNoneThatAreBeingAdded) {
+  BufferConfig config = limited(5, 1, 5.5);
+  config.strategy = SamplingStrategy::Fifo;
+  const std::unique_ptr<Buffer> buffer = shared_buffer(config);
+  for (int i = 0; i < 5; ++i) add_one(*buffer);
+  {
+    NumberedRows rows(small_schema(), 5);
+    std::int64_t ids[5];
+    Share share = buffer->take_share(Want::kDraw, 5);
+    buffer->sample({5, rows.out(), ids, nullptr}, 0);
+    share.keep();
+  }
+  {
+    const Share slow = buffer->take_share(Want::kAdd, 10);
+    Wait other = buffer->wait_for(Want::kAdd, 1);
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(other.sleep(Limiter::kSlice));
+    EXPECT_EQ(buffer->limiter().balance(), 10);
+  }
+  EXPECT_EQ(buffer->limiter().balance(), 0);
+  Child child([&] {
+    const auto* const kept = new Share(buffer->take_share(Want::kAdd, 10));  // dies with it
+    return kept->taken() ? 0 : 1;
+  });
+  EXPECT_EQ(child.join(), 0);
+  EXPECT_EQ(buffer->limiter().balance(), 10);
+  Wait next = buffer->wait_for(Want::kAdd, 1);
+  while (!next.sleep(Limiter::kSlice)) {
+  }
+  EXPECT_EQ(buffer->limiter().balance(), 1);
+}
+
 TEST(LimiterThreads, NoWakeUpIsLost) {
   const std::size_t turns = rounds(20'000);
   LimitedBuffer b(limited(1, 1, 1));

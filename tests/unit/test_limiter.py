@@ -185,6 +185,21 @@ def test_a_queue_that_was_cleared_goes_on_as_a_new_one() -> None:
     assert balance(buffer) == 0
 
 
+@pytest.mark.parametrize("limiter", [False, True])
+def test_a_restored_queue_gives_every_row_that_nobody_had(limiter: bool, tmp_path: Path) -> None:
+    buffer = make(strategy="fifo", min_size=10, samples_per_insert=1, tolerance=10)
+    fill(buffer, 20)
+    drawn = buffer.sample(4)["indices"].tolist()
+    buffer.checkpoint(tmp_path / "saved")
+    restored = ReplayBuffer.restore(tmp_path / "saved", limiter=limiter)
+    for _ in range(16):
+        drawn += restored.sample(1, timeout=0)["indices"].tolist()
+    assert drawn == list(range(20))
+    for _ in range(50):
+        restored.add(0, timeout=0)
+        restored.sample(1, timeout=0)
+
+
 def test_a_queue_that_could_never_give_what_is_owed_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"2 times.*max_times_sampled is 1"):
         make(strategy="fifo", samples_per_insert=2, tolerance=100)

@@ -106,6 +106,7 @@ void Buffer::close_file() const {
 void Buffer::join() {
   me_ = owners_.join();
   writer_.become(me_);
+  limiter_.become(&owners_.slot(me_));
   if (owners_.inherited(me_)) {
     recovery_.mend_sums(me_);
     owners_.finish_inherited(me_);
@@ -209,7 +210,7 @@ Wait Buffer::wait_for(Want want, std::size_t n) {
 
 Share Buffer::take_share(Want want, std::size_t n) {
   if (!limiter_.active()) return {};
-  if (!limiter_.try_take(want, n)) {
+  if (!try_take(want, n)) {
     Wait wait = wait_for(want, n);
     while (!wait.sleep(Limiter::kSlice)) {
     }

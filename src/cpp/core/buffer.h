@@ -99,6 +99,11 @@ class Buffer {
   // its share before it begins.
   Limiter& limiter() { return limiter_; }
   const Limiter& limiter() const { return limiter_; }
+  // Takes the share if it is to be had at once.
+  bool try_take(Want want, std::size_t n) {
+    if (want == Want::kAdd && writable()) owner();  // who announces it
+    return limiter_.try_take(want, n);
+  }
   // For a call that could not have its share at once.
   Wait wait_for(Want want, std::size_t n);
   // For calls that wait elsewhere: see Limiter. REQUIRES: the handle may write.

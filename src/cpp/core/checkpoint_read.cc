@@ -57,7 +57,7 @@ Source open_source(const std::string& path) {
 
 class Restorer {
  public:
-  Restorer(const Source& source, const std::string& path, const Segment& segment)
+  Restorer(const Source& source, const std::string& path, Segment& segment)
       : source_(source),
         path_(path),
         segment_(segment),
@@ -76,9 +76,10 @@ class Restorer {
     blocks_.forget_lost_claims();
     if (priorities_) priorities_->refresh_all();
     if (!limiter) {
-      const Settings& settings = segment_.layout().settings;
-      segment_.counters().balance.store(fresh_balance(settings, blocks_.live_rows()),
-                                        std::memory_order_relaxed);
+      const Ring ring(std::shared_ptr<Segment>(std::shared_ptr<void>(), &segment_));  // not its own
+      const std::int64_t balance =
+          fresh_balance(ring.settings(), blocks_.live_rows(), make_sampler(ring)->left());
+      segment_.counters().balance.store(balance, std::memory_order_relaxed);
     }
   }
 
@@ -235,7 +236,7 @@ class Restorer {
 
   const Source& source_;
   const std::string& path_;
-  const Segment& segment_;
+  Segment& segment_;
   Rows rows_;
   Blocks blocks_;
   std::optional<Priorities> priorities_;
@@ -259,7 +260,7 @@ std::unique_ptr<Segment> restore_checkpoint(const std::string& path, const Locat
   if (room != nullptr) room->assign(header.room, header.room + header.room_count);
   return Segment::create(
       location, checkpoint::config_of(header), source.manifest.schema,
-      [&](const Segment& segment) { checkpoint::Restorer(source, path, segment).run(limiter); },
+      [&](Segment& segment) { checkpoint::Restorer(source, path, segment).run(limiter); },
       existing);
 }
 

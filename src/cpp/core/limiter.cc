@@ -60,6 +60,7 @@ Limiter::Limiter(const Ring& ring)
       low_(amount(Want::kAdd, min_size_) - to_amount(ring.settings().tolerance)),
       high_(amount(Want::kAdd, min_size_) + to_amount(ring.settings().tolerance)),
       once_(ring.layout().is_queue() && per_row_ >= kBalanceUnit),
+      announces_(ring.layout().is_queue() && per_row_ != 0 && writable_),
       active_(min_size_ != 0),
       filled_era_(kNever) {}
 
@@ -97,7 +98,8 @@ bool Limiter::take_add(std::int64_t amount) {
   for (;;) {
     const std::int64_t sum = std::clamp(seen, -kMost, kMost) + amount;
     if (sum > high_ && filled()) return false;
-    if (counters_.balance.compare_exchange_weak(seen, sum, std::memory_order_relaxed)) return true;
+    // Release: whoever finds the share taken finds it announced.
+    if (counters_.balance.compare_exchange_weak(seen, sum, std::memory_order_release)) return true;
   }
 }
 
@@ -124,7 +126,26 @@ bool Limiter::try_take(Want want, std::size_t n) {
   // Who must not write is told so by the buffer.
   if (!has_ratio() || !writable_) return true;
   if (share + kBalanceUnit > high_ - low_ && filled()) throw_impossible(want, n);
-  return take_add(share);
+  if (announces_) me_->announced.fetch_add(n, std::memory_order_relaxed);
+  if (take_add(share)) return true;
+  withdraw(me_, n);
+  return false;
+}
+
+void Limiter::withdraw(Owner* who, std::size_t n) {
+  // Release: whoever does not find it announced finds the rows.
+  if (announces_) who->announced.fetch_sub(n, std::memory_order_release);
+}
+
+// Those of dead owners will never be there.
+std::size_t Limiter::announced(const Owners& owners) const {
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < kOwnerCount; ++i) {
+    const Owner& owner = ring_.segment->owners()[i];
+    const std::uint64_t rows = owner.announced.load(std::memory_order_acquire);
+    if (rows != 0 && !owners.dead(owners.identity_of(i))) sum += rows;
+  }
+  return sum;
 }
 
 void Limiter::give_back(Want want, std::size_t n, std::uint64_t era) {
@@ -139,10 +160,14 @@ void Limiter::lost(std::size_t n) {
   changed();
 }
 
-void Limiter::forgive(std::size_t left) {
-  std::int64_t seen = counters_.balance.load(std::memory_order_relaxed);
-  const std::int64_t most = amount(Want::kDraw, left);
-  if (has_ratio() && seen > most) {
+void Limiter::forgive(const Sampler& sampler, const Owners& owners) {
+  if (!announces_) return;
+  // In this order, so that no row is left out: it has its share of the balance, then it is there,
+  // then it is no longer announced.
+  std::int64_t seen = counters_.balance.load(std::memory_order_acquire);
+  const std::int64_t coming = amount(Want::kAdd, announced(owners));
+  const std::int64_t most = amount(Want::kDraw, sampler.left()) + coming;
+  if (seen > most) {
     counters_.balance.compare_exchange_strong(seen, most, std::memory_order_relaxed);
   }
 }
@@ -256,7 +281,7 @@ bool Wait::sleep(std::chrono::nanoseconds slice) {
   if (limiter_.try_take(want_, n_)) return true;
   const bool nothing_changed = counters.bell.load(std::memory_order_relaxed) == bell;
   if (want_ != Want::kAdd || !nothing_changed) return false;
-  limiter_.forgive(sampler_.left());
+  limiter_.forgive(sampler_, owners_);
   return limiter_.try_take(want_, n_);
 }
 
@@ -309,9 +334,12 @@ std::string Wait::others() const {
   return said;
 }
 
-std::int64_t fresh_balance(const Settings& settings, std::size_t rows) {
-  const auto counted = static_cast<std::int64_t>(std::min(rows, least_size(settings)));
-  return counted * to_amount(settings.samples_per_insert);
+std::int64_t fresh_balance(const Settings& settings, std::size_t rows, std::size_t left) {
+  const bool queue = left != Sampler::kNoEnd;
+  const std::size_t counted = queue ? rows : std::min(rows, least_size(settings));
+  const std::int64_t due =
+      static_cast<std::int64_t>(counted) * to_amount(settings.samples_per_insert);
+  return queue ? std::min(due, static_cast<std::int64_t>(left) * kBalanceUnit) : due;
 }
 
 std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners) {

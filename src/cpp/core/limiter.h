@@ -60,6 +60,9 @@ class Limiter {
   // Whether there is anything to limit. If not, nothing else needs to be called.
   bool active() const { return active_; }
 
+  // Whose calls these are, from now on; null for a handle for reading.
+  void become(Owner* me) { me_ = me; }
+
   // Takes the share of a call that draws or adds n rows; false when it has to wait. Throws
   // kInvalidArgument when it could wait for ever: the tolerance, or a queue, is too small for so
   // many.
@@ -69,10 +72,13 @@ class Limiter {
   // Of a queue: n draws can never be made, because their rows were overwritten before they were
   // copied. They count as made, or adds would wait for them for ever.
   void lost(std::size_t n);
-  // Of a queue, where `left` draws can still be made: no more of them are owed. For adds that have
-  // waited a while: rows may have been overwritten before anybody took them. A row that is being
-  // added meanwhile may be left out, and lets others in as much earlier.
-  void forgive(std::size_t left);
+  // Of a queue: no more draws are owed than can still be made, and those of rows that are being
+  // added. For adds that have waited a while: rows may have been overwritten before anybody took
+  // them, or their writer was killed before it wrote them.
+  void forgive(const Sampler& sampler, const Owners& owners);
+  // The rows that a call had the share for are there, or never will be.
+  void withdraw(Owner* who, std::size_t n);
+  Owner* me() const { return me_; }
   // The era in which a share is taken now.
   std::uint64_t era() const { return ring_.blocks.era(); }
   // clear() begins: nothing is owed for the rows that go.
@@ -98,6 +104,7 @@ class Limiter {
     std::uint32_t adds = 0;
   };
 
+  std::size_t announced(const Owners& owners) const;
   bool filled();
   bool take_draw(std::int64_t amount);
   bool take_add(std::int64_t amount);
@@ -115,8 +122,10 @@ class Limiter {
   const std::int64_t per_row_;  // what a row added is worth; like all amounts in 1 / kBalanceUnit
   const std::int64_t low_;
   const std::int64_t high_;
-  const bool once_;  // a queue that holds no more draws than are owed
+  const bool once_;       // a queue that holds no more draws than are owed
+  const bool announces_;  // a queue whose adds are limited
   const bool active_;
+  Owner* me_ = nullptr;
   // The era in which min_size rows were there: until the next clear() they need not be counted.
   std::atomic<std::uint64_t> filled_era_;
   Guarded<Waits> waits_;  // the calls of this handle that wait
@@ -127,7 +136,7 @@ class Share {
  public:
   Share() = default;
   Share(Limiter& limiter, Want want, std::size_t n)
-      : limiter_(&limiter), want_(want), n_(n), era_(limiter.era()) {}
+      : limiter_(&limiter), me_(limiter.me()), want_(want), n_(n), era_(limiter.era()) {}
   Share(Share&& other) noexcept { swap(other); }
   Share& operator=(Share&& other) noexcept {
     swap(other);
@@ -138,23 +147,29 @@ class Share {
   bool taken() const { return limiter_ != nullptr; }
   // The call did what it has the share for.
   void keep() {
-    if (limiter_ != nullptr && want_ == Want::kAdd) limiter_->added();
+    if (limiter_ != nullptr && want_ == Want::kAdd) {
+      limiter_->withdraw(me_, n_);
+      limiter_->added();
+    }
     limiter_ = nullptr;
   }
   void give_back() {
     if (limiter_ != nullptr) limiter_->give_back(want_, n_, era_);
+    if (limiter_ != nullptr && want_ == Want::kAdd) limiter_->withdraw(me_, n_);
     limiter_ = nullptr;
   }
 
  private:
   void swap(Share& other) noexcept {
     std::swap(limiter_, other.limiter_);
+    std::swap(me_, other.me_);
     std::swap(want_, other.want_);
     std::swap(n_, other.n_);
     std::swap(era_, other.era_);
   }
 
   Limiter* limiter_ = nullptr;
+  Owner* me_ = nullptr;
   Want want_ = Want::kDraw;
   std::size_t n_ = 0;
   std::uint64_t era_ = 0;
@@ -190,8 +205,10 @@ class Wait {
 };
 
 // The balance of a limiter that begins anew in a ring that holds `rows`: as if of these as many as
-// min_size says had just been added, and none drawn.
-std::int64_t fresh_balance(const Settings& settings, std::size_t rows);
+// min_size says had just been added, and none drawn. Of a queue with `left` draws still to make: as
+// if all had been added, and the other draws made.
+std::int64_t fresh_balance(const Settings& settings, std::size_t rows,
+                           std::size_t left = Sampler::kNoEnd);
 
 // The live owners that wait.
 std::vector<const Owner*> waiting_owners(const Ring& ring, const Owners& owners);

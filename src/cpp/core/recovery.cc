@@ -164,6 +164,7 @@ void Recovery::recover() const {
     const std::uint64_t epoch = owner.activity.load(std::memory_order_relaxed) >> 32;
     owner.activity.store(epoch << 32, std::memory_order_relaxed);
     owner.waits.store(0, std::memory_order_relaxed);
+    owner.announced.store(0, std::memory_order_relaxed);
     owner.pid.store(0, std::memory_order_relaxed);
   }
   REPLAY_CRASH_POINT("recover.owners");

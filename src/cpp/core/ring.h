@@ -17,7 +17,7 @@
 namespace replay_buffer {
 
 struct Ring {
-  explicit Ring(std::unique_ptr<Segment> s)
+  explicit Ring(std::shared_ptr<Segment> s)
       : segment(std::move(s)), rows(*segment), blocks(*segment) {
     if (segment->layout().has_priorities()) priorities.emplace(*segment);
   }

@@ -70,7 +70,8 @@ class Sampler {
   // Where choosing takes rows from others: how many of them nobody got, since this was last asked.
   virtual std::size_t lost() { return 0; }
   // Where rows are given out so many times and no more: how many draws there are still to make.
-  virtual std::size_t left() const { return ~std::size_t{0}; }
+  static constexpr std::size_t kNoEnd = ~std::size_t{0};
+  virtual std::size_t left() const { return kNoEnd; }
 
   // Whether the generator decides what draw() chooses. Then a draw takes its turn of the generator
   // before it chooses, and has counted even when it fails; else it counts once it is done.

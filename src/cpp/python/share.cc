@@ -57,7 +57,7 @@ bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeou
   if (!buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   Limiter& limiter = buffer->limiter();
   if (!limiter.active()) return true;
-  if (limiter.try_take(want, n)) {
+  if (buffer->try_take(want, n)) {
     share = Share(limiter, want, n);
     return true;
   }

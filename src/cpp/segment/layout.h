@@ -294,6 +294,7 @@ struct alignas(kLine) Owner {
   std::atomic<std::uint64_t> pid_namespace;
   std::atomic<std::uint64_t> rows_added;   // by all who had the slot
   std::atomic<std::uint64_t> rows_before;  // of those, the ones of owners before this one
+  std::atomic<std::uint64_t> announced;    // by calls under way that add to a limited queue
 };
 
 static_assert(sizeof(Cell) == 8 && std::is_trivially_copyable_v<Cell>);

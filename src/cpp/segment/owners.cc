@@ -61,6 +61,7 @@ Identity Owners::join() const {
     REPLAY_CRASH_POINT("attach.slot");
     const os::ProcessIdentity me = os::self();
     owner.waits.store(0, std::memory_order_relaxed);
+    owner.announced.store(0, std::memory_order_relaxed);
     owner.rows_before.store(owner.rows_added.load(std::memory_order_relaxed),
                             std::memory_order_relaxed);
     owner.start_time.store(me.start_time, std::memory_order_relaxed);

@@ -65,10 +65,12 @@ class Owners {
     return static_cast<std::uint32_t>(activity);
   }
 
+  // Of whoever has the slot now, or had it last.
+  Identity identity_of(std::size_t slot) const;
+
  private:
   bool take(std::size_t slot) const;
   void give_up(std::size_t slot) const;
-  Identity identity_of(std::size_t slot) const;
 
   const Segment& segment_;
 };

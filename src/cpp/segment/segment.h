@@ -44,7 +44,7 @@ class Segment {
   // has it open, unless it is to be replaced; then it lives on where it is open. Throws
   // kOutOfSpace, and kCorrupt when a file that is no segment would have to be replaced. `prepare`,
   // when given, writes to it before anybody else can see it.
-  using Prepare = std::function<void(const Segment&)>;
+  using Prepare = std::function<void(Segment&)>;
   static std::unique_ptr<Segment> create(const Location& location, const BufferConfig& config,
                                          const Schema& schema, const Prepare& prepare = {},
                                          Existing existing = Existing::kRefuse);

@@ -91,6 +91,10 @@ ORDERED: Mapping[str, Places] = {
     "waits.before_sleep": {"core/limiter.cc": "atomic_thread_fence"},
     "waits.bell_rung": {"core/limiter.cc": "counters_.bell.fetch_add"},
     "waits.bell": {"core/limiter.cc": "counters.bell.load"},
+    "limiter.share_taken": {"core/limiter.cc": "counters_.balance.compare_exchange_weak"},
+    "limiter.balance": {"core/limiter.cc": "counters_.balance.load"},
+    "limiter.withdrawn": {"core/limiter.cc": "who.announced.fetch_sub"},
+    "limiter.announced": {"core/limiter.cc": "owner.announced.load"},
     "waits.bell_again": {"os/futex_linux.cc": "word.load", "os/futex_macos.cc": "word.load x2"},
     "published.set": {
         "core/buffer.cc": "boot.store x2, counters.boot.store, own_seed_generation_.store",
@@ -163,9 +167,9 @@ COUNTS: Places = {
     "last_turn_.load, last_turn_.store, missing.load, missing.fetch_add",
     "core/buffer.h": "counters.draws.load, own_draws_.load",
     "core/buffer_view.cc": "draws.load",
-    "core/limiter.cc": "counters_.balance.load x6, counters_.balance.compare_exchange_weak x3, "
+    "core/limiter.cc": "counters_.balance.load x5, counters_.balance.compare_exchange_weak x2, "
     "counters_.balance.compare_exchange_strong, counters_.balance.store, filled_era_.load, "
-    "filled_era_.store x2",
+    "filled_era_.store x2, me_.announced.fetch_add",
     "core/priorities.cc": "counters_.max_raw_bits.load x2, "
     "counters_.max_raw_bits.compare_exchange_weak",
     "core/sample_queue.cc": "lap.taken.load, taken.load x2, taken.compare_exchange_weak, "
@@ -222,8 +226,8 @@ STATISTICS: Places = {
     "added.store, added.fetch_add",
     "python/module.cc": "one.steps.load, one.return_bits.load, counters.rows_sampled.load",
     "python/watch.cc": "slots.rows_before.load, slots.rows_added.load, slots.waits.load",
-    "segment/owners.cc": "owner.waits.store, owner.rows_before.store, owner.rows_added.load, "
-    "slot.pid.load x2",
+    "segment/owners.cc": "owner.waits.store, owner.announced.store, owner.rows_before.store, "
+    "owner.rows_added.load, slot.pid.load x2",
     "segment/segment.h": "counters.lineage.load",
 }
 
@@ -242,7 +246,7 @@ ALONE: Places = {
     "block.word.store, counters.era.store, counters.head.store, laps.taken.load x2, most.load, "
     "most.store, older.back.store, older.on.store, older.taken.store, one.back.store, "
     "one.on.store, one.taken.load, one.taken.store, owner.activity.load, owner.activity.store, "
-    "owner.pid.store, owner.waits.store, rows.word.load x2, rows.word.store, "
+    "owner.announced.store, owner.pid.store, owner.waits.store, rows.word.load x2, rows.word.store, "
     "segment.given_back.store, segment.lows.store, segment.sums.store, segment.weights.store x2, "
     "word.load x3, word.store x3",
     "core/room.cc": "rows.word.load",

@@ -37,6 +37,7 @@ UNMADE = "a pool is used before it is made"
 BOTH_INSIDE = "two threads are inside of a lock"
 OTHER_RESULT = "a job gets the result of another"
 IDLE = "a helper sleeps beside a task"
+FORGIVEN = "a row is forgiven that is being added"
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,12 @@ WAITS = {
     ),
     "waits.bell": Named(ACQUIRE, "Wait::sleep", "waits.bell_rung", (OVERSLEPT,)),
     "waits.bell_again": Named(ACQUIRE, "os::futex::wait", "waits.bell_rung", (NOT_FOUND,)),
+    "limiter.share_taken": Named(
+        RELEASE, "CAS in Limiter::take_add", "limiter.balance", (FORGIVEN,)
+    ),
+    "limiter.balance": Named(ACQUIRE, "Limiter::forgive", "limiter.share_taken", (FORGIVEN,)),
+    "limiter.withdrawn": Named(RELEASE, "Limiter::withdraw", "limiter.announced", (FORGIVEN,)),
+    "limiter.announced": Named(ACQUIRE, "Limiter::announced", "limiter.withdrawn", (FORGIVEN,)),
 }
 
 PROCESS = {

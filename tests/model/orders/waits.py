@@ -1,8 +1,9 @@
-"""Who waits for a share of the rate limiter: limiter.cc. `there` counts what is waited for."""
+"""The rate limiter: limiter.cc. Who waits for a share, where `there` counts what is waited for; and
+what a queue forgives."""
 
 from __future__ import annotations
 
-from model.orders.operations import Outcome, Program, Protocol, add, fence, load, store
+from model.orders.operations import Outcome, Program, Protocol, add, cas, fence, load, store
 
 
 def changes(to: int) -> Program:
@@ -58,4 +59,33 @@ def a_change_after_another_was_woken() -> Protocol:
     return Protocol(first, threads, broken)
 
 
-PROTOCOLS = (a_change, a_change_after_another_was_woken)
+# ---- what a queue forgives
+
+
+def adds() -> Program:
+    """A call that adds a row, worth one draw."""
+    yield add("announced", 1)
+    yield add("balance", 1, "limiter.share_taken")
+    yield store("rows", 1, "blocks.counted")
+    yield add("announced", -1, "limiter.withdrawn")
+
+
+def forgives() -> Program:
+    """Limiter::forgive."""
+    balance = yield load("balance", "limiter.balance")
+    announced = yield load("announced", "limiter.announced")
+    left = yield load("rows", "blocks.fill")
+    if balance > left + announced:
+        yield cas("balance", balance, left + announced)
+
+
+def an_add_beside_one_that_forgives() -> Protocol:
+    def broken(outcome: Outcome) -> str | None:
+        short = outcome.last["balance"] < outcome.last["rows"]
+        return "a row is forgiven that is being added" if short else None
+
+    first = {"announced": 0, "balance": 0, "rows": 0}
+    return Protocol(first, {"adder": adds, "other": forgives}, broken)
+
+
+PROTOCOLS = (a_change, a_change_after_another_was_woken, an_add_beside_one_that_forgives)
