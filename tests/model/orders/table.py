@@ -2,7 +2,7 @@
 and the rule that breaks when it is weakened.
 
 An order that stands here fails a test until some protocol breaks without it. Which places of the
-source it stands for is in places.py.
+source it stands for is in places.txt.
 """
 
 from __future__ import annotations
