@@ -9,7 +9,9 @@ namespace replay_buffer {
 // Stored in segments: append, never renumber.
 enum class SamplingStrategy : std::uint32_t {
   Uniform = 0,
-  Prioritized = 1,         // proportional, P(i) = (p_i + epsilon)^alpha / sum, stratified
+  // Proportional, P(i) = (p_i + epsilon)^alpha / sum, stratified. A positive power is kept between
+  // 2^-126 and 2^(127 - b), where b is the number of bits of the capacity.
+  Prioritized = 1,
   Rank = 2,                // P(i) = 1 / rank(i)^alpha
   WithoutReplacement = 3,  // epochs: every stored row once, then again
   Fifo = 4,                // a queue: each row at most max_times_sampled times, oldest first

@@ -52,7 +52,9 @@ class BufferConfig:
                         "lifo"                 the newest rows, newest first
     storage             what a row is: a whole transition ("transitions"), or one step of a stream
                         ("steps"), from which views make transitions, returns and sequences
-    alpha, epsilon      priority exponent, and what is added to every priority before it
+    alpha, epsilon      priority exponent, and what is added to every priority before it. A positive
+                        (p + epsilon)^alpha is kept between 2^-126 and 2^(127 - b), where b is the
+                        number of bits of the capacity: rows beyond either end are drawn alike
     beta                importance-weight exponent: a number, or a schedule such as LinearSchedule
     enable_compression  columns whose values take more than 1 KiB, or have any length, get
                         compression="lz4", unless they have one of their own

@@ -20,6 +20,31 @@ def test_rows_are_drawn_by_the_ratio_of_their_priorities_at_any_scale(scale: flo
     np.testing.assert_allclose(batch["weights"], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("capacity", [5, 1000, 2**20])
+@pytest.mark.parametrize(
+    "raws",
+    [
+        [1e19, 2e19, 3e30],
+        [1e10, 1e14, 4e17],
+        [0.0, 1e-30, 5e-20, 1e-19],
+        [0.0, 1e-25, 1e19],
+        [1e-10, 2e-10, 3e-10],
+    ],
+)
+def test_powers_are_kept_between_2_to_the_minus_126_and_2_to_127_less_the_bits_of_the_capacity(
+    raws: list[float], capacity: int
+) -> None:
+    buffer = make(capacity, alpha=2.0, epsilon=0.0, beta=0.25, weights="none")
+    ids = fill(buffer, raws)
+    powers = np.float32(raws).astype(float) ** 2
+    kept = np.clip(powers, 2.0**-126, 2.0 ** (127 - capacity.bit_length())) * (powers > 0)
+    assert buffer.total_priority == pytest.approx(kept.sum(), rel=1e-6)
+    assert g_test(counts_of(draw(buffer, 20_000, 50), ids), kept) > UNLIKELY
+    batch = buffer.sample(64)
+    expected = (len(ids) * kept[batch["indices"]] / kept.sum()) ** -0.25
+    np.testing.assert_allclose(batch["weights"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("small", "large"), [(1e-30, 1e30), (1e-30, 1e-10), (1e10, 1e30)])
 @pytest.mark.parametrize("beta", [0.25, 0.4, 0.6])
 def test_weights_are_right_where_the_ratio_of_masses_is_no_float(
