@@ -8,14 +8,13 @@ import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .casting import is_masked
-from .errors import InvalidArgument, SchemaMismatch
+from .errors import InvalidArgument, SchemaMismatch, short, shown
 from .schema import Array, Column
 
 
@@ -136,9 +135,9 @@ def count(name: str, value: Any, least: int = 1) -> int:
     try:
         n = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
+        raise InvalidArgument(f"{name} must be a whole number, not {shown(value)}") from None
     if isinstance(value, bool) or n < least:
-        raise InvalidArgument(f"{name} must be at least {least}, not {value!r}")
+        raise InvalidArgument(f"{name} must be at least {least}, not {shown(value)}")
     return n
 
 
@@ -147,9 +146,9 @@ def index(name: str, value: Any, end: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
+        raise InvalidArgument(f"{name} must be a whole number, not {shown(value)}") from None
     if isinstance(value, bool) or not 0 <= number < end:
-        raise InvalidArgument(f"{name} must be between 0 and {end - 1}, not {value!r}")
+        raise InvalidArgument(f"{name} must be between 0 and {end - 1}, not {shown(value)}")
     return number
 
 
@@ -157,9 +156,9 @@ def path(name: str, value: Any) -> str:
     try:
         text = os.fsdecode(value)
     except TypeError:
-        raise InvalidArgument(f"{name} must be a path, not {value!r}") from None
+        raise InvalidArgument(f"{name} must be a path, not {shown(value)}") from None
     if not text or "\0" in text:
-        raise InvalidArgument(f"{name} must be the path of a directory, not {value!r}")
+        raise InvalidArgument(f"{name} must be the path of a directory, not {shown(value)}")
     return text
 
 
@@ -167,16 +166,25 @@ def generator_seed(value: Any) -> int:
     try:
         seed = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"seed must be a whole number, not {value!r}") from None
+        raise InvalidArgument(f"seed must be a whole number, not {shown(value)}") from None
     if isinstance(value, bool) or not 0 <= seed < 2**64:
-        raise InvalidArgument(f"seed must be between 0 and 2^64 - 1, not {value!r}")
+        raise InvalidArgument(f"seed must be between 0 and 2^64 - 1, not {shown(value)}")
     return seed
 
 
+def unmasked(name: str, values: Any, wanted: str) -> Array:
+    """`values` as an array; what it may hold, the caller checks."""
+    try:
+        array: Array = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        raise InvalidArgument(f"{name} must be {wanted}, not {short(values)}") from None
+    if is_masked(values):
+        raise InvalidArgument(f"{name} must not be masked")
+    return array
+
+
 def row_ids(ids: Any) -> npt.NDArray[np.int64]:
-    array: Array = np.asarray(ids)
-    if is_masked(ids):
-        raise InvalidArgument("row ids must not be masked")
+    array = unmasked("row ids", ids, "a vector of whole numbers")
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any():
@@ -189,9 +197,7 @@ def row_ids(ids: Any) -> npt.NDArray[np.int64]:
 
 
 def numbers(name: str, values: Any) -> npt.NDArray[np.float32]:
-    array: Array = np.asarray(values)
-    if is_masked(values):
-        raise InvalidArgument(f"{name} must not be masked")
+    array = unmasked(name, values, "a vector of numbers")
     if array.size == 0:
         array = array.astype(np.float32)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
@@ -211,6 +217,6 @@ def floats(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.floa
     if array.dtype.kind not in "biuf" or is_masked(value):
         raise InvalidArgument(f"{name} must be made of numbers, not {short(value)}")
     if array.shape != shape:
-        wanted = " x ".join(map(str, shape)) + " numbers" if shape else "one number"
+        wanted = " x ".join(map(shown, shape)) + " numbers" if shape else "one number"
         raise InvalidArgument(f"{name} must be {wanted}, not of shape {array.shape}")
     return array.astype(np.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import SchemaMismatch
+from .errors import SchemaMismatch, shown
 
 Array = npt.NDArray[Any]
 
@@ -37,7 +37,7 @@ def plain_array(path: str, value: Any) -> Array:
     if is_masked(value):
         raise SchemaMismatch(f"column {path!r}: masked values cannot be stored")
     if array.dtype == object and isinstance(value, int):
-        raise SchemaMismatch(f"column {path!r}: {value} does not fit into 64 bits")
+        raise SchemaMismatch(f"column {path!r}: {shown(value)} does not fit into 64 bits")
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise SchemaMismatch(
             f"column {path!r}: expected numbers, got {type(value).__name__} of dtype {array.dtype}"

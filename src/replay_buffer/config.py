@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, shown
 
 Strategy = Literal["uniform", "prioritized", "rank", "without_replacement", "fifo", "lifo"]
 Weights = Literal["batch", "global", "none"]
@@ -96,12 +96,12 @@ class BufferConfig:
             set_(self, "block_rows", _whole("block_rows", self.block_rows))
             if self.block_rows > self.capacity:
                 raise InvalidArgument(
-                    f"block_rows must be at most the capacity, not {self.block_rows}"
+                    f"block_rows must be at most the capacity, not {shown(self.block_rows)}"
                 )
         self._check_limiter()
-        _one_of("strategy", self.strategy, get_args(Strategy))
-        _one_of("weights", self.weights, get_args(Weights))
-        _one_of("storage", self.storage, get_args(Storage))
+        one_of("strategy", self.strategy, get_args(Strategy))
+        one_of("weights", self.weights, get_args(Weights))
+        one_of("storage", self.storage, get_args(Storage))
         for name in ("alpha", "epsilon"):
             set_(self, name, not_negative(name, getattr(self, name)))
         if isinstance(self.beta, LinearSchedule):
@@ -112,7 +112,7 @@ class BufferConfig:
         for name in ("enable_compression", "cer", "durable"):
             value = getattr(self, name)
             if not isinstance(value, (bool, np.bool_)):
-                raise InvalidArgument(f"{name} must be True or False, not {value!r}")
+                raise InvalidArgument(f"{name} must be True or False, not {shown(value)}")
             set_(self, name, bool(value))
         if self.storage == "steps":
             if self.capacity < 2:
@@ -133,8 +133,7 @@ class BufferConfig:
 
     def _check_limiter(self) -> None:
         set_ = object.__setattr__
-        if self.min_size != 0:
-            set_(self, "min_size", _whole("min_size", self.min_size, self.capacity))
+        set_(self, "min_size", _whole("min_size", self.min_size, self.capacity, least=0))
         set_(self, "tolerance", not_negative("tolerance", self.tolerance))
         if self.samples_per_insert is not None:
             ratio = not_negative("samples_per_insert", self.samples_per_insert)
@@ -234,15 +233,15 @@ def shortest(single: float) -> float:
     return float(np.format_float_scientific(np.float32(single)))
 
 
-def _whole(name: str, value: Any, most: int = 2**40) -> int:
+def _whole(name: str, value: Any, most: int = 2**40, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or number < 1:
-        raise InvalidArgument(f"{name} must be at least 1, not {value!r}")
+        raise InvalidArgument(f"{name} must be a whole number, not {shown(value)}") from None
+    if isinstance(value, bool) or number < least:
+        raise InvalidArgument(f"{name} must be at least {least}, not {shown(value)}")
     if number > most:
-        raise InvalidArgument(f"{name} must be at most {most:,}, not {value!r}")
+        raise InvalidArgument(f"{name} must be at most {most:,}, not {shown(value)}")
     return number
 
 
@@ -252,17 +251,17 @@ def _finite(name: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidArgument(f"{name} must be a finite number, not {value!r}")
+        raise InvalidArgument(f"{name} must be a finite number, not {shown(value)}")
     return number
 
 
 def not_negative(name: str, value: Any) -> float:
     number = _finite(name, value)
     if number < 0:
-        raise InvalidArgument(f"{name} must be a finite number >= 0, not {value!r}")
+        raise InvalidArgument(f"{name} must be a finite number >= 0, not {shown(value)}")
     return number
 
 
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidArgument(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidArgument(f"{name} must be one of {', '.join(allowed)}, not {shown(value)}")

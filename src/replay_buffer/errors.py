@@ -20,6 +20,10 @@ ReplayBufferError
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
 
 class ReplayBufferError(Exception):
     """Base of everything this package raises on purpose."""
@@ -97,3 +101,18 @@ _BY_CODE = {cls.code: cls for cls in ReplayBufferError.__subclasses__()}
 def class_of(code: int) -> type[ReplayBufferError]:
     """The class raised for an error code of the core or the wire."""
     return _BY_CODE.get(code, ReplayBufferError)
+
+
+def shown(value: Any, show: Callable[[Any], str] = repr) -> str:
+    """A value for a message, whatever it is."""
+    try:
+        return show(value)
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        if isinstance(value, int):
+            return f"a whole number of {value.bit_length()} bits"
+        return f"a {type(value).__name__} that cannot be printed"
+
+
+def short(value: Any) -> str:
+    """The same, with the beginning of what is long."""
+    return shown(value, reprlib.repr)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InvalidArgument, SchemaMismatch
+from .errors import InvalidArgument, SchemaMismatch, shown
 from .schema import EMPTY_DICT, Column, Schema, as_dtype, as_shape, plain_array
 
 DONE = ("obs", "action", "reward", "next_obs", "done")
@@ -46,9 +46,13 @@ class Draft:
             if isinstance(self.action_dim, bool) or not isinstance(
                 self.action_dim, (int, np.integer)
             ):
-                raise InvalidArgument(f"action_dim must be a whole number, not {self.action_dim!r}")
+                raise InvalidArgument(
+                    f"action_dim must be a whole number, not {shown(self.action_dim)}"
+                )
             if self.action_dim < 1:
-                raise InvalidArgument(f"action_dim must be at least 1, not {self.action_dim}")
+                raise InvalidArgument(
+                    f"action_dim must be at least 1, not {shown(self.action_dim)}"
+                )
         if isinstance(self.obs_shape, Mapping):
             _check_shapes("obs_shape", self.obs_shape)
         elif self.obs_shape is not None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from contextlib import ExitStack
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .arguments import count, floats
-from .errors import InvalidArgument
+from .errors import InvalidArgument, short, shown
 from .shared_array import SharedArray
 
 
@@ -77,7 +76,7 @@ def _write_steps(
         reward = floats(f"{where}: reward", step[2], ())
         done = floats(f"{where}: done", step[3], ())
         if done not in (0, 1):
-            raise InvalidArgument(f"{where}: done must be True or False, not {step[3]!r}")
+            raise InvalidArgument(f"{where}: done must be True or False, not {shown(step[3])}")
         observations[env], rewards[env], dones[env] = obs, reward, done
 
 
@@ -114,6 +113,6 @@ def _env_id(where: str, value: Any, num_envs: int) -> int:
         env = -1
     if isinstance(value, bool) or not 0 <= env < num_envs:
         raise InvalidArgument(
-            f"{where}: env_id must be a whole number from 0 to {num_envs - 1}, not {value!r}"
+            f"{where}: env_id must be a whole number from 0 to {num_envs - 1}, not {shown(value)}"
         )
     return env

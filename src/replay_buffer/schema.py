@@ -17,7 +17,7 @@ from . import ragged
 from .casting import Array as Array
 from .casting import cast
 from .casting import plain_array as plain_array
-from .errors import Corrupt, InvalidArgument, SchemaMismatch
+from .errors import Corrupt, InvalidArgument, SchemaMismatch, shown
 
 #: dtype names in the order of DType in include/replay_buffer/schema.h, which counts from 1.
 DTYPES = (
@@ -80,9 +80,11 @@ class Column:
             if self.shape != () or self.dtype.kind not in "iu":
                 raise InvalidArgument("limit is for integer scalars")
             if isinstance(self.limit, bool) or not isinstance(self.limit, (int, np.integer)):
-                raise InvalidArgument(f"limit must be a whole number, not {self.limit!r}")
+                raise InvalidArgument(f"limit must be a whole number, not {shown(self.limit)}")
             if not 1 <= self.limit < 2**63:
-                raise InvalidArgument(f"limit must be between 1 and 2^63 - 1, not {self.limit}")
+                raise InvalidArgument(
+                    f"limit must be between 1 and 2^63 - 1, not {shown(self.limit)}"
+                )
 
     @property
     def variable(self) -> bool:
@@ -95,13 +97,15 @@ class Column:
         return tuple(d for d in self.shape if d is not None)
 
     def _check_storage(self) -> None:
-        if self.compression is not None and self.compression not in CODECS:
+        if self.compression is not None and not (
+            isinstance(self.compression, str) and self.compression in CODECS
+        ):
             raise InvalidArgument(
-                f"compression must be None, 'lz4' or 'zstd', not {self.compression!r}"
+                f"compression must be None, 'lz4' or 'zstd', not {shown(self.compression)}"
             )
         number = isinstance(self.ratio, (int, float)) and not isinstance(self.ratio, bool)
         if not number or not 1 <= self.ratio <= 1000:
-            raise InvalidArgument(f"ratio must be a number from 1 to 1000, not {self.ratio!r}")
+            raise InvalidArgument(f"ratio must be a number from 1 to 1000, not {shown(self.ratio)}")
         if self.compression is None and self.ratio != 1:
             raise InvalidArgument("ratio is for columns with compression")
         object.__setattr__(self, "ratio", float(self.ratio))
@@ -116,7 +120,7 @@ class Column:
             expected = _dimension(self.expected)
         except TypeError:
             raise InvalidArgument(
-                f"expected must be a whole number, not {self.expected!r}"
+                f"expected must be a whole number, not {shown(self.expected)}"
             ) from None
         if not 1 <= expected < 2**32:
             raise InvalidArgument(f"expected must be between 1 and 2^32 - 1, not {expected}")
@@ -245,10 +249,12 @@ def as_shape(name: str, shape: Any) -> tuple[int, ...]:
     try:
         dims = tuple(map(_dimension, shape))
     except TypeError:
-        raise InvalidArgument(f"{name} must be a tuple of whole numbers, not {shape!r}") from None
+        raise InvalidArgument(
+            f"{name} must be a tuple of whole numbers, not {shown(shape)}"
+        ) from None
     if any(not 1 <= d < 2**40 for d in dims) or len(dims) > 8:
         raise InvalidArgument(
-            f"{name} has 0 to 8 dimensions, each from 1 to 2^40 - 1, not {shape!r}"
+            f"{name} has 0 to 8 dimensions, each from 1 to 2^40 - 1, not {shown(shape)}"
         )
     return dims
 
@@ -257,7 +263,9 @@ def _column_shape(shape: Any) -> tuple[int | None, ...]:
     """A shape whose first dimension may be None."""
     if isinstance(shape, (tuple, list)) and shape and shape[0] is None:
         if len(shape) > 1 and None in shape[1:]:
-            raise InvalidArgument(f"shape: only the first dimension can be None, not {shape!r}")
+            raise InvalidArgument(
+                f"shape: only the first dimension can be None, not {shown(shape)}"
+            )
         return (None, *as_shape("shape", (1, *shape[1:]))[1:])
     return as_shape("shape", shape)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import arguments
-from .errors import InvalidArgument, NotEnoughRows, Timeout
+from .errors import InvalidArgument, NotEnoughRows, Timeout, shown
 from .waiting import Wait, seconds
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def check(buffer: ReplayBuffer, batch_size: Any, beta: Any, patience: Patience) 
     if buffer.schema is None:
         raise NotEnoughRows(f"cannot sample {n} rows: {_EMPTY}")
     if n > 2**31 - 1:
-        raise InvalidArgument(f"batch_size must be below 2^31, not {n}")
+        raise InvalidArgument(f"batch_size must be below 2^31, not {shown(n)}")
     return n
 
 

@@ -420,7 +420,7 @@ def _put(tree: dict[str, Any], path: str, column: Any) -> None:
 def _sequence_priorities(
     sequence: Sequence, n: int, td_errors: Any, mask: Any
 ) -> npt.NDArray[np.float32]:
-    given = np.asarray(td_errors)
+    given = arguments.unmasked("td_errors", td_errors, "numbers of one shape")
     if given.dtype.kind not in "biuf":
         raise InvalidArgument(f"td_errors must be numbers, not {given.dtype}")
     errors = np.abs(given.astype(np.float64))
@@ -430,7 +430,9 @@ def _sequence_priorities(
             f"td_errors must be [{n}, {full}] or, without the burn-in, [{n}, {sequence.length}], "
             f"not {list(errors.shape)}"
         )
-    there = np.ones(errors.shape, bool) if mask is None else np.asarray(mask)
+    there: npt.NDArray[Any] = np.ones(errors.shape, bool)
+    if mask is not None:
+        there = arguments.unmasked("mask", mask, "bools of the shape of td_errors")
     if there.dtype != bool:
         raise InvalidArgument(f"mask must be of bools, not {there.dtype}")
     if there.ndim != 2 or there.shape[0] != n or there.shape[1] not in (sequence.length, full):

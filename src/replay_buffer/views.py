@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from .errors import InvalidArgument
+from .config import one_of
+from .errors import InvalidArgument, shown
 
 GoalStrategy = Literal["future", "final", "episode"]
 
@@ -146,11 +147,11 @@ class Hindsight:
     goal: str = "obs/desired_goal"
 
     def __post_init__(self) -> None:
-        if self.strategy not in get_args(GoalStrategy):
-            raise InvalidArgument(
-                f"strategy must be one of {', '.join(get_args(GoalStrategy))}, "
-                f"not {self.strategy!r}"
-            )
+        one_of("strategy", self.strategy, get_args(GoalStrategy))
+        for name in ("achieved", "goal"):
+            path = getattr(self, name)
+            if not isinstance(path, str):
+                raise InvalidArgument(f"{name} must be the path of a column, not {shown(path)}")
         _number(self, "k", 0, math.inf)
         if not callable(self.reward):
             raise InvalidArgument(f"reward must be a function, not {self.reward!r}")
@@ -166,16 +167,16 @@ def _whole(part: Any, name: str, least: int) -> None:
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{name} must be a whole number, not {value!r}") from None
+        raise InvalidArgument(f"{name} must be a whole number, not {shown(value)}") from None
     if isinstance(value, bool) or not least <= number <= 2**20:
-        raise InvalidArgument(f"{name} must be between {least} and 2^20, not {value!r}")
+        raise InvalidArgument(f"{name} must be between {least} and 2^20, not {shown(value)}")
     object.__setattr__(part, name, number)
 
 
 def _truth(part: Any, name: str) -> None:
     value = getattr(part, name)
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{name} must be True or False, not {value!r}")
+        raise InvalidArgument(f"{name} must be True or False, not {shown(value)}")
 
 
 def _number(part: Any, name: str, least: float, most: float) -> None:
@@ -186,5 +187,5 @@ def _number(part: Any, name: str, least: float, most: float) -> None:
         number = math.nan
     if not (least <= number <= most and math.isfinite(number)):
         bounds = f"between {least:g} and {most:g}" if math.isfinite(most) else f">= {least:g}"
-        raise InvalidArgument(f"{name} must be a number {bounds}, not {value!r}")
+        raise InvalidArgument(f"{name} must be a number {bounds}, not {shown(value)}")
     object.__setattr__(part, name, number)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .errors import InvalidArgument, ReplayBufferWarning, Timeout
+from .errors import InvalidArgument, ReplayBufferWarning, Timeout, shown
 
 #: Seconds after which a call that waits without a timeout says so. The core asks for it by name.
 LONG = 30.0
@@ -28,7 +28,9 @@ def seconds(timeout: Any, name: str = "timeout", none: str = "None or ") -> floa
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not number >= 0:
-        raise InvalidArgument(f"{name} must be {none}a number of seconds >= 0, not {timeout!r}")
+        raise InvalidArgument(
+            f"{name} must be {none}a number of seconds >= 0, not {shown(timeout)}"
+        )
     return number
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _core, arguments, async_calls, waiting
 from .conversion import raw_priorities
-from .errors import Closed, InvalidArgument, SchemaMismatch
+from .errors import Closed, InvalidArgument, SchemaMismatch, shown
 from .inference import STEP
 from .ragged import as_ragged
 from .schema import Array, Schema, as_column, leaves
@@ -46,13 +46,13 @@ class StepWriter(_core.Writer):
         self._buffer = buffer
         self._streams = arguments.count("streams", streams)
         if self._streams > 32_767:
-            raise InvalidArgument(f"streams must be at most 32,767, not {streams}")
+            raise InvalidArgument(f"streams must be at most 32,767, not {shown(streams)}")
         if 2 * self._streams > buffer.capacity:
             raise InvalidArgument(
                 f"a writer of {streams} streams needs a capacity of at least {2 * self._streams}, "
                 f"not {buffer.capacity}"
             )
-        if autoreset not in get_args(Autoreset):
+        if not isinstance(autoreset, str) or autoreset not in get_args(Autoreset):
             raise InvalidArgument(
                 f"autoreset must be one of {', '.join(get_args(Autoreset))}, not {autoreset!r}"
             )

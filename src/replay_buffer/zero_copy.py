@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .arguments import count, floats
-from .errors import InvalidArgument, OutOfSpace
+from .errors import InvalidArgument, OutOfSpace, short, shown
 from .pipeline import rounded
 
 Floats = npt.NDArray[np.float64]
@@ -64,8 +63,10 @@ class _Simulation:
             self._observations = np.zeros((num_envs, obs_dim))
             self._rewards = np.zeros(num_envs)
             self._dones = np.zeros(num_envs, np.int8)
-        except (MemoryError, ValueError):
-            raise OutOfSpace(f"{num_envs} observations of {obs_dim} do not fit in memory") from None
+        except (MemoryError, ValueError, OverflowError):
+            raise OutOfSpace(
+                f"observations of {shown(num_envs)} x {shown(obs_dim)} do not fit in memory"
+            ) from None
         self._addresses = self._addresses_now()
         self._steps = steps
         self._next = 0

@@ -19,6 +19,7 @@ from replay_buffer import InvalidArgument, OutOfSpace, ReplayBufferError, zero_c
 ONE = ([[1.0, 2.0], [3.0, 4.0]], [0.5, 1.5], [False, True])
 TWO = ([[5.0, 6.0], [7.0, 8.00006]], [2.5, 3.5], [True, False])
 ZEROS = [[0.0, 0.0], [0.0, 0.0]]
+HUGE = 10**5000  # of more digits than Python prints
 
 
 def simulate(*commands: Any, steps: Any = (ONE, TWO)) -> dict[str, Any]:
@@ -259,7 +260,7 @@ def test_it_does_what_plain_lists_do(simulation: Any) -> None:
 # ---- errors
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, "3", None, True])
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "3", None, True, pytest.param(-HUGE, id="huge")])
 @pytest.mark.parametrize("argument", ["num_envs", "obs_dim"])
 def test_sizes_are_positive_whole_numbers(argument: str, bad: Any) -> None:
     sizes = {"num_envs": 2, "obs_dim": 2, argument: bad}
@@ -267,7 +268,9 @@ def test_sizes_are_positive_whole_numbers(argument: str, bad: Any) -> None:
         zero_copy_env_simulation(**sizes, step_data=[], commands=[])
 
 
-@pytest.mark.parametrize("sizes", [(2**39, 2**12), (2**62, 2**62), (2**80, 1)])
+@pytest.mark.parametrize(
+    "sizes", [(2**39, 2**12), (2**62, 2**62), (2**80, 1), (HUGE, 1), (1, HUGE)], ids=range(5)
+)
 def test_sizes_that_do_not_fit_in_memory_are_an_error(sizes: Any) -> None:
     with pytest.raises(OutOfSpace, match="do not fit in memory"):
         zero_copy_env_simulation(*sizes, step_data=[], commands=[])
@@ -286,6 +289,9 @@ def test_sizes_that_do_not_fit_in_memory_are_an_error(sizes: Any) -> None:
         (("Step",), r"'Step' is none of the commands"),
         ((3,), r"3 is none of the commands"),
         ((None,), r"None is none of the commands"),
+        ((HUGE,), r"a whole number of 16610 bits is none of the commands"),
+        pytest.param(HUGE, r"must be a tuple such as", id="huge"),
+        (("read", HUGE), r"must be \('read', name\)"),
         (([],), r"\[\] is none of the commands"),
         (("step", "x"), r"commands\[1\] must be \('step',\), not \('step', 'x'\)"),
         (("read_buffer", "x"), r"must be \('read_buffer',\)"),
@@ -333,6 +339,8 @@ def test_a_step_past_the_data_is_an_error() -> None:
         ((ZEROS, [0, 0], [0, 2]), "dones must be True or False, not"),
         ((ZEROS, [0, 0], [0, math.nan]), "dones must be True or False"),
         ((np.ma.masked_array(ZEROS, [[0, 1], [0, 0]]), [0, 0], [0, 0]), "obs must be made of"),
+        (([[HUGE, 0], [0, 0]], [0, 0], [0, 0]), "obs must be made of"),
+        ((ZEROS, [0, 0], [0, HUGE]), "dones must be made of"),
     ],
 )  # fmt: skip
 def test_a_step_that_does_not_fit_is_named_even_when_it_is_not_reached(
@@ -349,6 +357,42 @@ def test_lists_must_be_lists(argument: str, bad: Any) -> None:
     lists: dict[str, Any] = {"step_data": [], "commands": [], argument: bad}
     with pytest.raises(InvalidArgument, match=f"{argument} must be a list of tuples"):
         zero_copy_env_simulation(2, 2, **lists)
+
+
+class Failing:
+    """Fails while it is converted to an array."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise ZeroDivisionError("mine")
+
+
+class FailingName(str):
+    def replace(self, *_: Any) -> Any:
+        raise ZeroDivisionError("mine")
+
+
+class FailingTuple(tuple[Any, ...]):
+    def __getitem__(self, i: Any) -> Any:
+        raise ZeroDivisionError("mine")
+
+
+@pytest.mark.parametrize("place", ["obs", "rewards", "dones", "step", "name", "command"])
+def test_a_value_that_fails_lets_its_error_through_and_the_arguments_stay(place: str) -> None:
+    obs, rewards, dones = np.array(ONE[0]), np.array(ONE[1]), np.array(ONE[2])
+    good = (obs, rewards, dones)
+    parts = {"obs": obs, "rewards": rewards, "dones": dones}
+    bad: Any = tuple({**parts, place: Failing()}[name] for name in parts)
+    steps = [good, FailingTuple(bad) if place == "step" else bad if place in parts else good]
+    commands: list[Any] = [("step",), ("store_view", "a"), ("auto_reset",)]
+    if place == "name":
+        commands.append((FailingName("step"),))
+    elif place == "command":
+        commands.append(FailingTuple(("step",)))
+    values, held = [array.tolist() for array in good], [*map(id, steps), *map(id, commands)]
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        zero_copy_env_simulation(2, 2, steps, commands)
+    assert [array.tolist() for array in good] == values
+    assert [*map(id, steps), *map(id, commands)] == held
 
 
 def test_an_error_of_the_callers_own_passes_through() -> None:

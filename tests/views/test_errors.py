@@ -55,6 +55,13 @@ from views.world import FLAGS, World
         lambda: Hindsight("future", float("inf"), distance),
         lambda: Hindsight("future", 4),
         lambda: Hindsight("future", 4, "reward"),  # type: ignore[arg-type]
+        lambda: Hindsight(np.array(["future", "final"]), reward=distance),  # type: ignore[arg-type]
+        lambda: Hindsight(np.array(["future"]), reward=distance),  # type: ignore[arg-type]
+        lambda: Hindsight({"future"}, reward=distance),  # type: ignore[arg-type]
+        lambda: Hindsight(reward=distance, goal=np.array(["a", "b"])),  # type: ignore[arg-type]
+        lambda: Hindsight(reward=distance, achieved=3),  # type: ignore[arg-type]
+        lambda: NStep(10**5000),
+        lambda: NStep(3, 10**5000),
     ],
 )
 def test_parts_that_make_no_sense_are_refused(make: Any) -> None:
@@ -129,7 +136,9 @@ def test_more_streams_than_there_can_be_are_refused() -> None:
         World(100_000).buffer.writer(32_768)
 
 
-@pytest.mark.parametrize("autoreset", ["", "never", None, 1])
+@pytest.mark.parametrize(
+    "autoreset", ["", "never", None, 1, {}, np.array(["same_step", "next_step"])]
+)
 def test_a_writer_of_an_unknown_autoreset_is_refused(autoreset: Any) -> None:
     with pytest.raises(InvalidArgument, match="autoreset"):
         World(20).buffer.writer(1, autoreset)
@@ -221,8 +230,8 @@ def test_rows_that_are_no_starts_are_gone_for_a_view() -> None:
     for wrong in (-1, 10**6, 2**62):
         with pytest.raises(RowGone):
             view.get([wrong])
-    for bad in ([[1]], [1.5], "1"):
-        with pytest.raises(InvalidArgument):
+    for bad in ([[1]], [1.5], "1", [[1, 2], [3]]):
+        with pytest.raises(InvalidArgument, match="row ids"):
             view.get(bad)
     assert view.get([])["indices"].shape == (0,)
 

@@ -63,6 +63,38 @@ def test_errors_of_a_wrong_shape_change_nothing(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(world.buffer.priorities(ids), before)
 
 
+@pytest.mark.parametrize(
+    ("errors", "mask", "said"),
+    [
+        ([[1.0, 2.0, 3.0], [1.0]], None, "td_errors must be numbers of one shape, not"),
+        (np.ones((2, 3)), [[True, True, False], [True]], "mask must be bools of the shape of td"),
+        (
+            np.ma.masked_array(np.ones((2, 3)), [[0, 0, 1]] * 2),
+            None,
+            "td_errors must not be masked",
+        ),
+        (
+            np.ones((2, 3)),
+            np.ma.masked_array(np.ones((2, 3), bool), [[0, 0, 1]] * 2),
+            "mask must not be masked",
+        ),
+    ],
+    ids=["ragged errors", "ragged mask", "masked errors", "masked mask"],
+)
+def test_ragged_and_masked_errors_of_a_sequence_change_nothing(
+    errors: Any, mask: Any, said: str
+) -> None:
+    world = filled()
+    view = world.buffer.view(Sequence(3))
+    ids = view.sample(2)["indices"]
+    before = world.buffer.priorities(ids)
+    with pytest.raises(InvalidArgument, match=said):
+        view.update_priorities(ids, errors, mask)
+    with pytest.raises(InvalidArgument, match="row ids must be"):
+        view.update_priorities([[1, 2], [3]], np.ones((2, 3)))
+    np.testing.assert_array_equal(world.buffer.priorities(ids), before)
+
+
 @pytest.mark.parametrize("strategy", ["prioritized", "rank"])
 def test_a_view_writes_no_priority_but_those_it_was_given(strategy: Any) -> None:
     world = World(80, strategy=strategy)

@@ -39,11 +39,25 @@ def test_a_capacity_that_makes_no_sense_is_refused(capacity: Any) -> None:
         ("block_rows", 0),
         ("block_rows", 9),
         ("block_rows", 1.5),
+        ("min_size", np.array([1, 2])),
+        ("min_size", -1),
+        *(
+            pytest.param(option, 10**5000, id=f"{option}-huge")
+            for option in ("capacity", "min_size", "alpha", "strategy")
+        ),
+        *(
+            (option, value)
+            for option in ("strategy", "weights", "storage")
+            for value in (np.array(["uniform", "batch"]), np.array(["steps"]), np.array([]))
+        ),
+        ("strategy", ["uniform"]),
+        ("strategy", {}),
+        ("storage", {"steps"}),
     ],
 )
 def test_an_option_that_makes_no_sense_is_named(option: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=option):
-        BufferConfig(8, **{option: value})
+        BufferConfig(**{"capacity": 8, option: value})
 
 
 def test_a_capacity_of_numpy_is_a_capacity() -> None:

@@ -22,7 +22,7 @@ from replay_buffer import (
 )
 from unit.bad_input.rows import SCHEMA, refused, row, rows
 
-WRONG_SAMPLES: list[tuple[Any, list[str]]] = [
+WRONG_SAMPLES: list[Any] = [
     (0, ["batch_size", "at least 1", "0"]),
     (-1, ["batch_size", "at least 1", "-1"]),
     (-(2**70), ["batch_size", "at least 1"]),
@@ -33,6 +33,8 @@ WRONG_SAMPLES: list[tuple[Any, list[str]]] = [
     ([3], ["batch_size", "whole number"]),
     (2**31, ["batch_size", "2^31"]),
     (2**70, ["batch_size", "2^31"]),
+    pytest.param(10**5000, ["batch_size", "2^31"], id="huge"),
+    pytest.param(-(10**5000), ["batch_size", "at least 1"], id="-huge"),
 ]
 
 
@@ -49,9 +51,13 @@ def test_latest_of_a_number_that_makes_no_sense_is_refused(buffer: ReplayBuffer,
     refused(buffer, lambda: buffer.latest(n), InvalidArgument, "n must be")
 
 
-@pytest.mark.parametrize("ids", [0, [[0]], [0.5], ["a"], "abc", None, [True], [2**70], [None]])
-def test_get_of_what_are_no_row_ids_is_refused(buffer: ReplayBuffer, ids: Any) -> None:
+NO_IDS = [0, [[0]], [0.5], ["a"], "abc", None, [True], [2**70], [None], [[1, 2], [3]], [10**5000]]
+
+
+@pytest.mark.parametrize("ids", NO_IDS, ids=range(len(NO_IDS)))
+def test_get_and_peek_of_what_are_no_row_ids_are_refused(buffer: ReplayBuffer, ids: Any) -> None:
     refused(buffer, lambda: buffer.get(ids), InvalidArgument, "row ids")
+    refused(buffer, lambda: buffer.peek(ids), InvalidArgument, "row ids")
 
 
 def test_get_of_ids_beyond_63_bits_is_refused(buffer: ReplayBuffer) -> None:

@@ -264,6 +264,21 @@ def test_closed_buffers_refuse() -> None:
             call()
 
 
+def test_lists_of_different_lengths_are_refused_by_name() -> None:
+    buffer = make(3)
+    fill(buffer, [1.0, 2.0, 3.0])
+    ragged: Any = [[1, 2], [0]]
+    for call, name in (
+        (lambda: buffer.priorities(ragged), "row ids"),
+        (lambda: buffer.update_priorities(ragged, [5.0, 5.0]), "row ids"),
+        (lambda: buffer.update_priorities([0, 1], ragged), "td_errors"),
+        (lambda: buffer.add_batch([1, 2], priority=ragged), "priority"),
+    ):
+        with pytest.raises(InvalidArgument, match=rf"{name} must be .*, not \[\[1, 2\], \[0\]\]"):
+            call()
+    assert buffer.priorities([0, 1, 2]).tolist() == [1.0, 2.0, 3.0]
+
+
 def test_masked_ids_are_refused() -> None:
     buffer = make(10)
     fill(buffer, [1.0, 2.0])
