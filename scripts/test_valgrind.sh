@@ -21,6 +21,7 @@ cmake --build $dir --target replay_tests
 # Valgrind refuses reservations of 128 GB and more, with an error of its own.
 excluded=OsMemory.ImpossibleReservationsAreErrors:Capacities/LastLap.*/6
 excluded+=:TypedVariedRows.ShortOnesTakeLittleMemoryInALargeBuffer
+excluded+=:TypedBuffer.ABatchThatDoesNotFitInMemoryIsOutOfSpace
 # It runs one thread at a time: in fair turns, so that one that spins lets the others go on.
 valgrind --quiet --error-exitcode=9 --leak-check=full --fair-sched=yes \
   --suppressions=tests/cpp/valgrind.supp \

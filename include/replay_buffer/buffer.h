@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "replay_buffer/batch.h"
 #include "replay_buffer/config.h"
 #include "replay_buffer/error.h"
 #include "replay_buffer/row_buffer.h"
@@ -58,19 +59,25 @@ class ReplayBuffer : public RowBuffer {
     return store_.add(columns, weighted_ && !(row.priority < 0) ? &row.priority : nullptr);
   }
 
-  // Draws a batch. Throws kNotEnoughRows when the buffer is empty.
+  // Draws a batch. Throws kNotEnoughRows when the buffer is empty, kInvalidArgument for no row or
+  // 2^31 of them, kOutOfSpace.
   std::vector<Row> sample(std::size_t batch_size) {
+    detail::check_batch_size(batch_size);
     std::size_t few[256];
-    std::vector<std::size_t> more(batch_size > std::size(few) ? batch_size : 0);
-    return drawn(batch_size, more.empty() ? few : more.data(), nullptr, 0);
+    if (batch_size <= std::size(few)) [[likely]]
+      return drawn(batch_size, few, nullptr, 0);
+    std::vector<std::size_t> more;
+    detail::make_room(more, batch_size);
+    return drawn(batch_size, more.data(), nullptr, 0);
   }
 
   // The same with row ids and importance weights, by default with the config's beta.
   Batch sample_batch(std::size_t batch_size) { return sample_batch(batch_size, store_.beta()); }
   Batch sample_batch(std::size_t batch_size, float beta) {
+    detail::check_batch_size(batch_size);
     Batch batch;
-    batch.indices.resize(batch_size);
-    batch.weights.resize(batch_size, 1.0F);
+    detail::make_room(batch.indices, batch_size);
+    detail::make_room(batch.weights, batch_size, 1, 1.0F);
     batch.transitions = drawn(batch_size, batch.indices.data(), batch.weights.data(), beta);
     return batch;
   }
@@ -92,7 +99,8 @@ class ReplayBuffer : public RowBuffer {
 
   // Rows by id. Throws kRowGone when one of them is gone.
   std::vector<Row> get(std::span<const std::size_t> ids) const {
-    std::vector<Row> rows(ids.size());
+    std::vector<Row> rows;
+    detail::make_room(rows, ids.size());
     if (!rows.empty() && copy(rows, ids) > 0) {
       throw Error(ErrorCode::kRowGone, "a row was overwritten, cleared or never written");
     }
@@ -212,7 +220,8 @@ class ReplayBuffer : public RowBuffer {
         return {rows, rows + n};
       }
     }
-    std::vector<Row> rows(n);
+    std::vector<Row> rows;
+    detail::make_room(rows, n);
     draw(rows, {ids, n}, weights, beta);
     return rows;
   }

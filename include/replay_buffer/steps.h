@@ -139,6 +139,10 @@ class StepBuffer : public RowBuffer {
     return {store_, streams, autoreset};
   }
   NStepView<Observation, Action> view(const NStep& n_step) const {
+    if (n_step.one_stream) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "one_stream is for transitions: steps know their streams");
+    }
     ViewSpec spec = detail::spec_of(n_step);
     spec.reward = kReward;
     spec.terminated = kTerminated;

@@ -66,7 +66,8 @@ class Store {
   std::size_t add(const void* const* columns, const float* priority);
 
   // Draws n rows. Row i of column c goes to columns[c] + i * step. `weights` may be null. Throws
-  // kNotEnoughRows when there is nothing to draw from.
+  // kNotEnoughRows when there is nothing to draw from, kInvalidArgument for no row or 2^31 of them,
+  // kOutOfSpace.
   void sample(std::size_t n, void* const* columns, std::size_t step, std::size_t* ids,
               float* weights, float beta);
 

@@ -99,7 +99,7 @@ class StoreView {
   // Draws n items. Cells of an output lie one after the other from `to` on; those of a column whose
   // length varies go to Pieces. `weights` may be null, and are 1 where there are no priorities.
   // `time` is how many steps of a sequence there is room for. Throws kNotEnoughRows when no row is
-  // a start.
+  // a start, kInvalidArgument for no item or 2^31 of them, kOutOfSpace.
   void sample(std::size_t n, std::size_t time, std::span<const Output> outputs, std::size_t* ids,
               float* weights, float beta);
 

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "replay_buffer/batch.h"
 #include "replay_buffer/store.h"
 #include "replay_buffer/store_view.h"
 #include "replay_buffer/transition.h"
@@ -98,14 +99,15 @@ class Filled {
   static_assert(!std::is_same_v<T, bool>, "std::vector<bool> holds no bools");
 
  public:
-  Filled(std::vector<T>& values, std::size_t n) : taken_(resized(values, n), sizeof(T)) {}
+  Filled(std::vector<T>& values, std::size_t n, std::size_t each = 1)
+      : taken_(resized(values, n, each), sizeof(T)) {}
   Output as(Role role, int column = -1, bool stacked = false) {
     return {role, column, stacked, static_cast<std::byte*>(taken_.at())};
   }
 
  private:
-  static T* resized(std::vector<T>& values, std::size_t n) {
-    values.resize(n);
+  static T* resized(std::vector<T>& values, std::size_t n, std::size_t each) {
+    make_room(values, n, each);
     return values.data();
   }
 
@@ -127,16 +129,18 @@ class NStepView {
   NStepView(const Store& store, const ViewSpec& spec, Next next)
       : view_(store, spec), stack_(spec.stack), reward_(spec.reward), next_(next) {}
 
-  // Draws a batch, with weights of the config's beta. Throws kNotEnoughRows.
+  // Draws a batch, with weights of the config's beta. Throws kNotEnoughRows, kInvalidArgument for
+  // no item or 2^31 of them, kOutOfSpace.
   Batch sample(std::size_t n) { return sample(n, view_.beta()); }
   Batch sample(std::size_t n, float beta) {
+    detail::check_batch_size(n);
     Batch batch;
-    batch.indices.resize(n);
-    batch.weights.resize(n);
-    detail::Filled observations(batch.observations, n * stack_);
+    detail::make_room(batch.indices, n);
+    detail::make_room(batch.weights, n);
+    detail::Filled observations(batch.observations, n, stack_);
     detail::Filled actions(batch.actions, n);
     detail::Filled returns(batch.returns, n);
-    detail::Filled next_observations(batch.next_observations, n * stack_);
+    detail::Filled next_observations(batch.next_observations, n, stack_);
     detail::Filled discounts(batch.discounts, n);
     detail::Filled steps(batch.steps, n);
     const bool stacked = stack_ > 1;
@@ -167,18 +171,18 @@ class SequenceView {
 
   Batch sample(std::size_t n) { return sample(n, view_.beta()); }
   Batch sample(std::size_t n, float beta) {
+    detail::check_batch_size(n);
     Batch batch;
     batch.time = time_;
-    batch.indices.resize(n);
-    batch.weights.resize(n);
-    const std::size_t all = n * time_;
-    detail::Filled observations(batch.observations, all * stack_);
-    detail::Filled actions(batch.actions, all);
-    detail::Filled rewards(batch.rewards, all);
-    detail::Filled terminated(batch.terminated, all);
-    detail::Filled truncated(batch.truncated, all);
-    detail::Filled mask(batch.mask, all);
-    detail::Filled is_first(batch.is_first, all);
+    detail::make_room(batch.indices, n);
+    detail::make_room(batch.weights, n);
+    detail::Filled observations(batch.observations, n, time_ * stack_);
+    detail::Filled actions(batch.actions, n, time_);
+    detail::Filled rewards(batch.rewards, n, time_);
+    detail::Filled terminated(batch.terminated, n, time_);
+    detail::Filled truncated(batch.truncated, n, time_);
+    detail::Filled mask(batch.mask, n, time_);
+    detail::Filled is_first(batch.is_first, n, time_);
     const Output outputs[] = {observations.as(Role::kStep, 0, stack_ > 1),
                               actions.as(Role::kStep, 1),
                               rewards.as(Role::kStep, 2),

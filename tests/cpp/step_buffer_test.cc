@@ -260,6 +260,38 @@ TEST(StepBuffer, RefusesWhatCannotBe) {
             ErrorCode::kInvalidArgument);
 }
 
+TEST(StepBuffer, RefusesAnAutoresetThatIsNone) {
+  StepBuffer<float, int> buffer({.capacity = 100});
+  for (const std::uint32_t other : {2u, 9u, ~0u}) {
+    EXPECT_EQ(code_of([&] { buffer.writer(1, static_cast<Autoreset>(other)); }),
+              ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(buffer.writer(1, Autoreset::NextStep).streams(), 1u);
+}
+
+TEST(StepBuffer, RefusesOneStreamBecauseStepsKnowTheirStreams) {
+  StepBuffer<float, int> buffer({.capacity = 100});
+  EXPECT_EQ(code_of([&] { buffer.view(NStep{.n = 2, .one_stream = true}); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(StepBuffer, RefusesBatchesOf2To31ItemsAndMore) {
+  StepBuffer<float, int> buffer({.capacity = 100});
+  auto n_steps = buffer.view(NStep{.n = 2});
+  auto sequences = buffer.view(Sequence{.length = 3});
+  for (const std::size_t n : {std::size_t{1} << 31, std::size_t{1} << 60, ~std::size_t{0}}) {
+    EXPECT_EQ(code_of([&] { n_steps.sample(n); }), ErrorCode::kInvalidArgument) << n;
+    EXPECT_EQ(code_of([&] { sequences.sample(n); }), ErrorCode::kInvalidArgument) << n;
+    EXPECT_EQ(code_of([&] { sequences.sample(n, 0.5F); }), ErrorCode::kInvalidArgument) << n;
+  }
+}
+
+TEST(StepBuffer, ABatchBeyondAllAddressesIsOutOfSpace) {
+  StepBuffer<std::array<float, 1 << 22>, int> buffer({.capacity = 2});
+  auto sequences = buffer.view(Sequence{.length = 1 << 20, .stack = 1024});  // of 2^54 bytes
+  EXPECT_EQ(code_of([&] { sequences.sample(1 << 12); }), ErrorCode::kOutOfSpace);
+}
+
 TEST(StepBuffer, MovesFromUnderItsWritersAndViews) {
   StepBuffer<float, int> buffer({.capacity = 100});
   auto writer = buffer.writer();

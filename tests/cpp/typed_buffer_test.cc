@@ -22,6 +22,7 @@ namespace {
 using testing::code_of;
 using testing::Countdown;
 using testing::crowd;
+using testing::kSanitized;
 using testing::Part;
 using testing::rounds;
 
@@ -265,6 +266,32 @@ TEST(TypedPrioritized, DrawsIntoWhatTheCallerHas) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { other.sample({rows.data(), 0}, {ids.data(), 0}, {few.data(), 0}); }),
             ErrorCode::kInvalidArgument);
+}
+
+TEST(TypedBuffer, RefusesBatchesOf2To31RowsAndMore) {
+  Plain buffer({.capacity = 16});
+  for (int i = 0; i < 10; ++i) buffer.add(row(i));
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1} << 31, std::size_t{1} << 60,
+                              std::size_t{1} << 63, ~std::size_t{0}}) {
+    EXPECT_EQ(code_of([&] { buffer.sample(n); }), ErrorCode::kInvalidArgument) << n;
+    EXPECT_EQ(code_of([&] { buffer.sample_batch(n); }), ErrorCode::kInvalidArgument) << n;
+    EXPECT_EQ(code_of([&] { buffer.sample_batch(n, 0.5F); }), ErrorCode::kInvalidArgument) << n;
+    auto view = buffer.view(NStep{.n = 2, .one_stream = true});
+    EXPECT_EQ(code_of([&] { view.sample(n); }), ErrorCode::kInvalidArgument) << n;
+  }
+  EXPECT_EQ(buffer.sample(20).size(), 20u);
+}
+
+// Sanitizers end the process where there would be a bad_alloc.
+TEST(TypedBuffer, ABatchThatDoesNotFitInMemoryIsOutOfSpace) {
+  if (kSanitized) GTEST_SKIP() << "of memory that cannot be had";
+  struct Large {
+    std::array<float, 1 << 24> values;
+  };
+  ReplayBuffer<Large, std::int64_t> buffer({.capacity = 1});
+  constexpr std::size_t kRows = std::size_t{1} << 21;  // of 128 MiB: beyond all addresses
+  EXPECT_EQ(code_of([&] { buffer.sample(kRows); }), ErrorCode::kOutOfSpace);
+  EXPECT_EQ(code_of([&] { buffer.sample_batch(kRows); }), ErrorCode::kOutOfSpace);
 }
 
 TEST(TypedPrioritized, PrioritiesOfRowsThatAreGoneAreNotANumber) {

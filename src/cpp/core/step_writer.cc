@@ -35,6 +35,11 @@ StepWriter::StepWriter(Buffer& buffer, std::size_t streams, Autoreset autoreset,
   if (!ring_.layout().has_steps()) {
     throw Error(ErrorCode::kInvalidArgument, "this buffer stores transitions, not steps");
   }
+  if (autoreset != Autoreset::SameStep && autoreset != Autoreset::NextStep) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "autoreset is SameStep or NextStep, not " +
+                    std::to_string(static_cast<std::uint32_t>(autoreset)));
+  }
   if (streams == 0 || streams > kMaxStreams) {
     throw Error(ErrorCode::kInvalidArgument, "a writer has 1 to " + std::to_string(kMaxStreams) +
                                                  " streams, not " + std::to_string(streams));

@@ -15,6 +15,7 @@
 #include "core/codec.h"
 #include "os/cpu.h"
 #include "os/process.h"
+#include "replay_buffer/batch.h"
 #include "replay_buffer/error.h"
 
 namespace replay_buffer {
@@ -163,6 +164,16 @@ const std::byte* unpacked(const Rows& rows, std::size_t column, std::size_t slot
 
 }  // namespace
 
+void detail::refuse_batch_size(std::size_t n) {
+  throw Error(ErrorCode::kInvalidArgument,
+              n == 0 ? "a batch has at least one row"
+                     : "a batch has fewer than 2^31 rows, not " + std::to_string(n));
+}
+
+void detail::refuse_memory(std::size_t n) {
+  throw Error(ErrorCode::kOutOfSpace, std::to_string(n) + " rows do not fit in memory");
+}
+
 Store::Store(const BufferConfig& config, const Schema& schema)
     : Store(create("heap:", config, schema, false)) {}
 Store::Store(std::unique_ptr<Buffer> buffer)
@@ -277,7 +288,7 @@ std::size_t Store::add(const void* const* columns, const float* priority) {
 void Store::sample(std::size_t n, void* const* columns, std::size_t step, std::size_t* ids,
                    float* weights, float beta) {
   check_transitions();
-  if (n == 0) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row");
+  detail::check_batch_size(n);
   if (!(std::isfinite(beta) && beta >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0");
   }

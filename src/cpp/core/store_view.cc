@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/buffer.h"
+#include "replay_buffer/batch.h"
 #include "replay_buffer/error.h"
 #include "replay_buffer/store.h"
 
@@ -19,7 +20,7 @@ StoreView& StoreView::operator=(StoreView&& other) noexcept = default;
 
 void StoreView::sample(std::size_t n, std::size_t time, std::span<const Output> outputs,
                        std::size_t* ids, float* weights, float beta) {
-  if (n == 0) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one row");
+  detail::check_batch_size(n);
   if (!(std::isfinite(beta) && beta >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "beta must be a finite number >= 0");
   }
