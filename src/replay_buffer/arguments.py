@@ -152,6 +152,18 @@ def index(name: str, value: Any, end: int) -> int:
     return number
 
 
+def exponent(name: str, value: Any) -> float:
+    """A number that can be the exponent of weights."""
+    try:
+        number = math.ldexp(value, 0)  # refuses what only looks like a number
+    except (TypeError, OverflowError):
+        number = math.nan
+    with np.errstate(over="ignore"):
+        if not (number >= 0 and np.isfinite(np.float32(number))):
+            raise InvalidArgument(f"{name} must be a finite number >= 0, not {shown(value)}")
+    return number
+
+
 def path(name: str, value: Any) -> str:
     try:
         text = os.fsdecode(value)

@@ -20,8 +20,10 @@ from .errors import Closed, NotEnoughRows, Timeout
 from .waiting import Wait, seconds
 
 if TYPE_CHECKING:
-    from .buffer import Batch, ReplayBuffer
-    from .view import View
+    from .client import Client
+    from .drawing import Source
+    from .engine import Batch
+    from .schema import Schema
     from .writer import StepWriter
 
 T = TypeVar("T")
@@ -37,40 +39,40 @@ _MANY = 1000
 
 
 async def sample(
-    buffer: ReplayBuffer,
-    source: ReplayBuffer | View,
+    source: Source,
     batch_size: Any,
     out: Any,
     beta: Any,
     timeout: Any,
 ) -> Batch:
-    """See ReplayBuffer.sample; `source` is the buffer or a view."""
-    wait = Wait(seconds(timeout), buffer._who)
-    patience = shortage.Patience(buffer, 0, for_rows=False)
+    """See ReplayBuffer.sample."""
+    client = source.client
+    wait = Wait(seconds(timeout), client.who)
+    patience = shortage.Patience(client, 0, for_rows=False)
 
     def refused(error: Timeout | NotEnoughRows) -> str:
         if isinstance(error, Timeout):
             return wait.retold(error)
         if timeout is None:
             raise error
-        shortage.check_possible(buffer, int(batch_size))
+        shortage.check_possible(client, int(batch_size))
         return wait.told(f"sample({batch_size})", shortage.missing(error))
 
-    return await buffer._async_calls.patiently(
+    return await client.async_calls.patiently(
         Call(
-            attempt=functools.partial(source._draw, batch_size, out, beta, patience),
-            is_long=functools.partial(_draw_is_long, buffer, source, batch_size),
+            attempt=functools.partial(source.draw, batch_size, out, beta, patience),
+            is_long=functools.partial(_draw_is_long, source, batch_size),
             kind=(id(source), _number(batch_size), timeout is None),
             wait=wait,
-            state=functools.partial(_state, buffer),
+            state=functools.partial(_state, client),
             refused=refused,
-            tell=functools.partial(buffer._count_waits, False),
+            tell=functools.partial(client.count_waits, False),
         )
     )
 
 
 async def add(
-    buffer: ReplayBuffer,
+    client: Client,
     call: Callable[..., T],
     values: tuple[Any, ...],
     columns: dict[str, Any],
@@ -78,30 +80,30 @@ async def add(
     writer: StepWriter | None = None,
 ) -> T:
     """See ReplayBuffer.add, add_batch and StepWriter.append: `call` is one of them."""
-    wait = Wait(seconds(timeout), buffer._who)
+    wait = Wait(seconds(timeout), client.who)
 
     size = _size_of((*values, *columns.values()))
-    return await buffer._async_calls.patiently(
+    return await client.async_calls.patiently(
         Call(
             attempt=functools.partial(call, *values, timeout=0, **columns),
-            is_long=functools.partial(_is_long, buffer, size * _PACKING),
+            is_long=functools.partial(_is_long, client, size * _PACKING),
             kind=("append", id(writer)) if writer is not None else ("add", _rows(values, columns)),
             wait=wait,
-            state=functools.partial(_state, buffer, writer),
+            state=functools.partial(_state, client, writer),
             refused=wait.retold,
-            tell=functools.partial(buffer._count_waits, True),
+            tell=functools.partial(client.count_waits, True),
             ordered=writer is not None,
         )
     )
 
 
 async def update_priorities(
-    buffer: ReplayBuffer, call: Callable[..., int], indices: Any, *errors: Any
+    client: Client, call: Callable[..., int], indices: Any, *errors: Any
 ) -> int:
     """See ReplayBuffer and View: `call` is one of their update_priorities."""
     work = _size_of((indices, *errors)) / 8 * _FIND_WORK  # as if each took eight bytes
     update = functools.partial(call, indices, *errors)
-    return await buffer._async_calls.run(update, _is_long(buffer, work))
+    return await client.async_calls.run(update, _is_long(client, work))
 
 
 # ------------------------------------------------------------------------------ what is waited for
@@ -119,46 +121,47 @@ def _number(batch_size: Any) -> int | None:
     return int(batch_size) if isinstance(batch_size, (int, np.integer)) else None
 
 
-def _state(buffer: ReplayBuffer, writer: StepWriter | None = None) -> int:
-    """Another number when rows were added or drawn, the columns settled, or something closed."""
-    if buffer.closed or (writer is not None and writer.closed):
-        return -2
+def _state(client: Client, writer: StepWriter | None = None) -> object:
+    """Something else when rows were added or drawn, the columns settled, or something closed."""
+    if client.closed or (writer is not None and writer.closed):
+        return "closed"
+    engine = client.engine
     try:
-        return buffer._rows_moved() if buffer._settled() else -1
+        return engine.schema is None, engine.progress()
     except Closed:  # just now
-        return -2
+        return "closed"
 
 
 # ------------------------------------------------------------------------------------ what is long
 
 
-def _is_long(buffer: ReplayBuffer, work: float) -> bool:
+def _is_long(client: Client, work: float) -> bool:
     """`work` is in bytes that are copied."""
-    unsettled = buffer.schema is None
-    return unsettled or buffer.location.startswith("file:") or work > _core.long_work()
+    unsettled = client.schema is None
+    return unsettled or client.engine.location.startswith("file:") or work > _core.long_work()
 
 
-def _draw_is_long(buffer: ReplayBuffer, source: ReplayBuffer | View, batch_size: Any) -> bool:
-    beta = buffer.config.beta
+def _draw_is_long(source: Source, batch_size: Any) -> bool:
+    client = source.client
+    beta = client.config.beta
     if callable(beta) and not isinstance(beta, LinearSchedule):
         return True
     n = _number(batch_size)
-    if buffer.schema is None or n is None:
+    if client.schema is None or n is None:
         return False  # fails at once
-    work = n * _item_work(buffer, source)
-    if buffer.config.strategy in ("rank", "without_replacement"):
-        work += buffer.size * _SORT_WORK
-    return _is_long(buffer, work)
+    work = n * _item_work(source, client.schema)
+    if client.config.strategy in ("rank", "without_replacement"):
+        work += client.engine.size() * _SORT_WORK
+    return _is_long(client, work)
 
 
-def _item_work(buffer: ReplayBuffer, source: ReplayBuffer | View) -> float:
+def _item_work(source: Source, schema: Schema) -> float:
     """The work of an item of a batch: a row, or what a view makes of some."""
-    if source._work == 0:
-        assert buffer.schema is not None
-        work = _FIND_WORK + source._item_bytes()
-        packed = any(column.compression for _, column in buffer.schema.columns)
-        source._work = work * _PACKING if packed else work
-    return source._work
+    if source.item_work == 0:
+        work = _FIND_WORK + source.item_bytes()
+        packed = any(column.compression for _, column in schema.columns)
+        source.item_work = work * _PACKING if packed else work
+    return source.item_work
 
 
 def _size_of(value: Any, depth: int = 8) -> float:

@@ -2,52 +2,43 @@
 
 The hot calls (`add`, `add_batch`, `sample`, `update_priorities`) are methods of the C++ class this
 one derives from. They handle values that are already what the columns store; everything else comes
-here, to a `_slow_` method, and from there to conversion.py. The columns come from settling.py, what
-is read from reading.py.
+here, to a `_slow_` method, and from there to conversion.py and drawing.py. All of them go to the
+engine that the client has now: see client.py and engine.py.
 
 Thread safety: every method may be called by any number of threads at once.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import secrets
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import (
-    _core,
-    arguments,
-    async_calls,
-    conversion,
-    lifecycle,
-    reading,
-    settling,
-    sharing,
-    shortage,
-    stats,
-    waiting,
-)
-from .awaiting import AsyncCalls, alone
-from .config import BufferConfig, check_beta_can_be, shortest
-from .errors import Closed, InvalidArgument, NotEnoughRows
-from .forking import ForkLock
+from . import _core, arguments, async_calls, conversion, reading, sharing, stats
+from .awaiting import alone
+from .client import Client
+from .config import BufferConfig, check_beta_can_be
+from .drawing import Source
+from .engine import Autoreset, Batch, Engine, Ids
+from .engines import names, places
+from .engines.local import LocalEngine
+from .engines.unsettled import UnsettledEngine
+from .errors import InvalidArgument
+from .hindsight import GoalSource, HindsightView
 from .inference import Draft
 from .peeking import PeekedRows
+from .plan import Plan, one
 from .schema import Schema
+from .shortage import Patience
 from .view import View
-from .views import Part, Trajectory
-from .writer import Autoreset, StepWriter
+from .views import Hindsight, Part, Trajectory
+from .writer import StepWriter
 
-#: What `sample` returns: arrays by column, nested where the schema is.
-Batch = dict[str, Any]
-Ids = npt.NDArray[np.int64]
 Self = TypeVar("Self", bound="ReplayBuffer")
 
 
@@ -82,16 +73,10 @@ class ReplayBuffer(_core.Buffer):
         super().__init__()
         if not isinstance(config, BufferConfig):
             raise InvalidArgument(f"config must be a BufferConfig, not {config!r}")
-        self._config = config
-        self._seed = secrets.randbits(64) if seed is None else arguments.generator_seed(seed)
-        self._draft = Draft(
-            obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype
-        )
-        self._schema: Schema | None = None
-        self._begin("heap:")
-        settling.check(config, self._seed)
+        draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
+        self._begin(UnsettledEngine(config, places.generator_seed(seed), draft), draft)
         if schema is not None:
-            settling.use(self, self._draft.given(schema))
+            self._client.settle(draft.given(schema))
 
     @classmethod
     def create(
@@ -122,8 +107,12 @@ class ReplayBuffer(_core.Buffer):
         there: it is taken now.
         """
         draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
-        columns = lifecycle.schema_of(draft, schema, config)
-        return lifecycle.create(cls, location, config, columns, seed, overwrite=bool(overwrite))
+        columns = places.schema_of(draft, schema, config)
+        buffer = cls(config, seed=seed)
+        again = bool(overwrite)
+        return buffer._now(
+            places.create(location, config, columns, buffer._engine.seed, overwrite=again)
+        )
 
     @classmethod
     def open_or_create(
@@ -147,8 +136,9 @@ class ReplayBuffer(_core.Buffer):
         Else this raises SchemaMismatch or InvalidArgument, which say what differs.
         """
         draft = Draft(obs_shape, obs_dtype, action_dim, action_shape, action_dtype, reward_dtype)
-        columns = lifecycle.schema_of(draft, schema, config)
-        return lifecycle.open_or_create(cls, location, config, columns, seed)
+        columns = places.schema_of(draft, schema, config)
+        engine, created = places.open_or_create(location, config, columns, seed)
+        return cls(config, seed=engine.seed)._now(engine) if created else cls._over(engine)
 
     @classmethod
     def open(cls: type[Self], location: str, *, readonly: bool = False, wait: float = 0) -> Self:
@@ -159,7 +149,7 @@ class ReplayBuffer(_core.Buffer):
         somebody is yet to create; then it raises Timeout. Raises NotFound, Corrupt, Incompatible,
         PermissionDenied.
         """
-        return lifecycle.open_there(cls, location, bool(readonly), wait)
+        return cls._over(places.open_there(location, bool(readonly), wait))
 
     @classmethod
     def restore(
@@ -176,17 +166,15 @@ class ReplayBuffer(_core.Buffer):
         limiter begins anew unless `limiter` is set. Raises NotFound, Corrupt, Incompatible,
         AlreadyExists, OutOfSpace.
         """
-        source, flags = arguments.path("path", path), (bool(limiter), bool(overwrite))
-        return sharing.attached(
-            cls, location, lambda self: self._restore(source, location, *flags), made=True
-        )
+        source = arguments.path("path", path)
+        return cls._over(LocalEngine.restore(source, location, bool(limiter), bool(overwrite)))
 
     @classmethod
     async def open_async(
         cls: type[Self], location: str, *, readonly: bool = False, wait: float = 0
     ) -> Self:
         """`open`, awaited."""
-        return await lifecycle.open_async(cls, location, readonly, wait)
+        return cls._over(await places.open_async(location, bool(readonly), wait))
 
     @classmethod
     async def restore_async(
@@ -207,35 +195,32 @@ class ReplayBuffer(_core.Buffer):
     @property
     def location(self) -> str:
         """Where the buffer is: "heap:", "shm:name", "shm:" or "file:path"."""
-        return self._location
+        return self._engine.location
 
     @property
     def readonly(self) -> bool:
-        self._check_open()
-        return self._settled() and not self._writable()
+        self._client.check_open()
+        return self._engine.readonly
 
     @property
     def config(self) -> BufferConfig:
-        return self._config
+        return self._engine.config
 
     @property
     def schema(self) -> Schema | None:
         """The columns; None until the first `add` has settled them."""
-        return self._schema
+        return self._engine.schema
 
     @property
     def capacity(self) -> int:
         """Rows the buffer can hold."""
-        self._check_open()
-        return self._capacity() if self._settled() else self._config.capacity
+        self._client.check_open()
+        return self.config.capacity
 
     @property
     def size(self) -> int:
         """Rows in the buffer now."""
-        if self._settled():
-            return self._size()
-        self._check_open()
-        return 0
+        return self._engine.size()
 
     def __len__(self) -> int:
         return self.size
@@ -246,12 +231,11 @@ class ReplayBuffer(_core.Buffer):
     @property
     def is_full(self) -> bool:
         """Whether rows that are added now take the room of others."""
-        self._check_open()
-        return self._settled() and self._is_full()
+        return self._engine.is_full()
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._client.closed
 
     def stats(self) -> dict[str, Any]:
         """Counters and memory.
@@ -270,7 +254,7 @@ class ReplayBuffer(_core.Buffer):
         finished, their steps and return_sum, and lengths and returns of the latest; zeros before
         the first row.
         """
-        return stats.of(self)
+        return stats.of(self._engine)
 
     def __repr__(self) -> str:
         return stats.line(self)
@@ -282,25 +266,25 @@ class ReplayBuffer(_core.Buffer):
 
         Raises NotEnoughRows before the first row, when the columns are not yet known.
         """
-        return reading.latest(self, n)
+        return reading.latest(self._client, n)
 
     def get(self, ids: Any) -> Batch:
         """Rows by id. Raises RowGone when one of them is no longer there."""
-        return reading.get(self, ids)
+        return self._stored.get(arguments.row_ids(ids))
 
     def peek(self, ids: Any) -> PeekedRows:
         """Rows by id, read where they lie: nothing is copied. See PeekedRows.
 
         Raises RowGone when one of them is no longer there.
         """
-        return reading.peek(self, ids)
+        return reading.peek(self._client, ids)
 
     def peek_latest(self, n: int) -> PeekedRows:
         """The newest n rows (all when there are fewer), oldest first, read where they lie.
 
         Raises NotEnoughRows before the first row, when the columns are not yet known.
         """
-        return reading.peek_latest(self, n)
+        return reading.peek_latest(self._client, n)
 
     def view(self, *parts: Part) -> View:
         """Batches made of steps: `buffer.view(FrameStack(4), NStep(3, gamma=0.99)).sample(256)`.
@@ -308,8 +292,11 @@ class ReplayBuffer(_core.Buffer):
         Without parts it is what `sample` gives of steps: transitions of one step. Of rows that are
         transitions, NStep can be made and nothing else.
         """
-        self._check_open()
-        return reading.view_of(self, parts)
+        plan = self._planned(*parts)
+        hindsight = one(parts, Hindsight)
+        if hindsight is not None:
+            return HindsightView(self, GoalSource(self._client, plan, hindsight), parts)
+        return View(self, Source(self._client, plan), parts)
 
     def episodes(self) -> Iterator[Batch]:
         """The episodes that ended and are whole, the oldest first: one dict of arrays for each.
@@ -317,11 +304,11 @@ class ReplayBuffer(_core.Buffer):
         Arrays are [time, ...]; `final_obs` is the observation after the last step, `indices` the
         row id of the first. An episode that is overwritten meanwhile is left out.
         """
-        yield from reading.episodes(self.view(Trajectory()))
+        yield from reading.episodes(self._whole_episodes())
 
     async def episodes_async(self) -> AsyncIterator[Batch]:
         """`episodes`, for `async for`."""
-        async for episode in reading.episodes_async(self.view(Trajectory())):
+        async for episode in reading.episodes_async(self._whole_episodes()):
             yield episode
 
     async def sample_async(
@@ -333,41 +320,34 @@ class ReplayBuffer(_core.Buffer):
         timeout: float | None = None,
     ) -> Batch:
         """`sample`, awaited: other tasks go on while it waits. See docs/guides/async.md."""
-        return await async_calls.sample(self, self, batch_size, out, beta, timeout)
+        return await async_calls.sample(self._rows, batch_size, out, beta, timeout)
 
     # ----------------------------------------------------------------------------------- writing
 
     async def add_async(self, *values: Any, timeout: float | None = None, **columns: Any) -> int:
         """`add`, awaited."""
-        return await async_calls.add(self, self.add, values, columns, timeout)
+        return await async_calls.add(self._client, self.add, values, columns, timeout)
 
     async def add_batch_async(
         self, *values: Any, timeout: float | None = None, **columns: Any
     ) -> Ids:
         """`add_batch`, awaited."""
-        return await async_calls.add(self, self.add_batch, values, columns, timeout)
+        return await async_calls.add(self._client, self.add_batch, values, columns, timeout)
 
     def writer(self, streams: int = 1, autoreset: Autoreset = "same_step") -> StepWriter:
         """A writer of the steps of `streams` environments; see StepWriter. Any number may write."""
-        self._check_open()
-        if self._config.storage != "steps":
+        self._client.check_open()
+        if self.config.storage != "steps":
             raise InvalidArgument("writers are for storage='steps'; transitions are added with add")
-        with self._settling:
-            writer = StepWriter(self, streams, autoreset)
-            self._writers.add(writer)
-        return writer
+        return StepWriter(self, self._client, streams, autoreset)
 
     def clear(self) -> None:
         """Forget all rows. Row ids go on growing; columns, seed and counters stay."""
-        self._check_open()
-        if self._settled():
-            self._clear()
+        self._engine.clear()
 
     def flush(self) -> None:
         """Return when what was written is on the disk. For files."""
-        self._check_open()
-        if self._settled():
-            self._flush()
+        self._engine.flush()
 
     def checkpoint(self, path: str | os.PathLike[str]) -> dict[str, int]:
         """Save the buffer in the directory `path` while others write to it; `restore` reads it.
@@ -377,11 +357,9 @@ class ReplayBuffer(_core.Buffer):
         the new one. Returns the rows in it, its bytes and the bytes written by this call. Raises
         Busy when another checkpoint to the path is under way.
         """
-        self._check_open()
-        check_beta_can_be(self._config, "saved")
-        if not self._settled():
-            raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
-        return self._checkpoint(arguments.path("path", path))
+        self._client.check_open()
+        check_beta_can_be(self.config, "saved")
+        return self._engine.save(arguments.path("path", path))
 
     async def flush_async(self) -> None:
         """`flush`, awaited."""
@@ -400,20 +378,13 @@ class ReplayBuffer(_core.Buffer):
         `ReplayBuffer.unlink("shm:name")` needs no handle.
         """
         if isinstance(self, ReplayBuffer):
-            lifecycle.unlink(self)
+            self._engine.unlink()
         else:
-            lifecycle.unlink_location(self)
+            names.unlink(self)
 
     def close(self) -> None:
         """Release the memory. Calls after it raise Closed; closing twice is fine."""
-        with self._settling:
-            self._closed = True  # so that there are no more writers
-            writers = list(self._writers)
-        for writer in writers:
-            writer.close()
-        with self._settling:
-            self._release()
-        self._async_calls.close()
+        self._client.close()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -427,56 +398,55 @@ class ReplayBuffer(_core.Buffer):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return sharing.reduce(self)
+        return _made, (type(self), *self._engine.hand_over())
 
     # -------------------------------------------------------------------------------- priorities
 
     async def update_priorities_async(self, indices: Any, td_errors: Any) -> int:
         """`update_priorities`, awaited."""
-        return await async_calls.update_priorities(self, self.update_priorities, indices, td_errors)
+        return await async_calls.update_priorities(
+            self._client, self.update_priorities, indices, td_errors
+        )
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Raw priorities of rows. Raises RowGone when one of them is no longer there."""
-        return reading.priorities(self, ids)
+        return reading.priorities(self._client, ids)
 
     @property
     def total_priority(self) -> float:
         """The sum over all rows of (priority + epsilon)^alpha."""
-        self._check_weighted()
-        return self._total_priority() if self._settled() else 0.0
+        self._client.check_weighted()
+        return self._engine.masses()[1]
 
     @property
     def max_priority(self) -> float:
         """The largest raw priority so far, which a row gets that is added without one."""
-        self._check_weighted()
-        return self._max_priority() if self._settled() else 1.0
+        self._client.check_weighted()
+        return self._engine.masses()[2]
 
     @property
     def alpha(self) -> float:
         """The priority exponent. Setting it recomputes every row's weight from its raw priority."""
-        self._check_weighted()
-        return shortest(self._alpha()) if self._settled() else self._config.alpha
+        self._client.check_weighted()
+        return self._engine.masses()[0]
 
     @alpha.setter
     def alpha(self, value: float) -> None:
-        self._check_weighted()
-        with self._settling:
-            config = dataclasses.replace(self._config, alpha=value)  # checks the value
-            if self._settled():
-                self._set_alpha(config.alpha)
-            self._config = config
+        self._client.check_weighted()
+        self._client.set_alpha(value)
 
     # ------------------------------------------------------------------- the slow side of hot calls
 
     def _slow_add(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
-    ) -> int:
-        return int(conversion.add_rows(self, values, columns, priority, timeout, batched=False)[0])
+    ) -> int | None:
+        ids = conversion.add_rows(self._client, values, columns, priority, timeout, batched=False)
+        return None if ids is None else int(ids[0])
 
     def _slow_add_batch(
         self, /, *values: Any, priority: Any = None, timeout: Any = None, **columns: Any
-    ) -> Ids:
-        return conversion.add_rows(self, values, columns, priority, timeout, batched=True)
+    ) -> Ids | None:
+        return conversion.add_rows(self._client, values, columns, priority, timeout, batched=True)
 
     def _slow_sample(
         self,
@@ -487,73 +457,77 @@ class ReplayBuffer(_core.Buffer):
         beta: float | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        if self._config.storage == "steps":  # which a view draws, by a fast call of its own
+        if self._rows.plan is not None:  # which a view draws, by a fast call of its own
             return self._one_step().sample(batch_size, out=out, beta=beta, timeout=timeout)
-        return self._draw(batch_size, out, beta, shortage.Patience(self, timeout))
+        return self._rows.draw(batch_size, out, beta, Patience(self._client, timeout))
 
-    def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int:
-        return conversion.update_priorities(self, indices, td_errors)
+    def _slow_update_priorities(self, /, indices: Any, td_errors: Any) -> int | None:
+        return conversion.update_priorities(self._client, indices, td_errors)
 
     # --------------------------------------------------------------------------------- internals
 
-    def _draw(self, batch_size: Any, out: Any, beta: Any, patience: shortage.Patience) -> Batch:
-        if self._config.storage == "steps":
-            return self._one_step()._draw(batch_size, out, beta, patience)
-        n = shortage.check(self, batch_size, beta, patience)
-        if out is not None:
-            reading.check_out(self, out, n)
-        return shortage.draw(
-            self,
-            n,
-            lambda left: self._sample_prepared(n, out=out, beta=beta, timeout=left),
-            patience,
-        )
+    @classmethod
+    def _over(cls: type[Self], engine: Engine) -> Self:
+        """A buffer of what is there already."""
+        buffer = cls.__new__(cls)
+        _core.Buffer.__init__(buffer)
+        buffer._begin(engine, Draft())
+        buffer._go_to(engine)
+        sharing.attend(buffer)
+        return buffer
 
-    def _begin(self, location: str) -> None:
-        self._location = location
-        self._reads_only = False
-        self._own = (0, 0, 0)  # what unlink() removes: an identity; of heap memory there is none
-        self._unlinked = False
-        self._closed = False
-        self._settling: ForkLock = ForkLock()
-        self._async_calls = AsyncCalls()
-        self._work = 0.0  # for a row of a batch, when it is known: see async_calls
-        self._writers: weakref.WeakSet[StepWriter] = weakref.WeakSet()
-        self._transitions: View | None = None  # what `sample` draws from steps
+    def _now(self: Self, engine: Engine) -> Self:
+        """This buffer, with rows that were just made for it."""
+        self._client.go_to(engine)
+        sharing.attend(self)
+        return self
+
+    def _begin(self, engine: Engine, draft: Draft) -> None:
+        self._client = Client(engine, draft, weakref.WeakMethod(self._go_to))
+        self._stored = Source(self._client, None)
+        steps = engine.config.storage == "steps"
+        self._rows = Source(self._client, Plan()) if steps else self._stored  # what `sample` draws
+        self._transitions: View | None = None
+
+    @property
+    def _engine(self) -> Engine:
+        return self._client.engine
+
+    def _go_to(self, engine: Engine | None) -> None:
+        """Aims fast calls."""
+        target = None if engine is None else engine.target
+        self._aim(target, engine is not None and callable(engine.config.beta))
 
     def _scheduled_beta(self, draws: int) -> float:
         """The exponent of the next batch; called by `sample` when the config has a schedule."""
-        return self._config.beta(draws) if callable(self._config.beta) else self._config.beta
-
-    def _who(self) -> str:
-        return shortage.writers(self)
-
-    def _warn_of_wait(self, told: str) -> None:
-        """Called by the core when a call has waited for long."""
-        waiting.warn_of_wait(told, self._who())
-
-    def _item_bytes(self) -> float:
-        if self._config.storage == "steps":
-            return self._one_step()._item_bytes()
-        assert self._schema is not None
-        return arguments.bytes_of(self._schema.fields, None)
+        beta = self._client.engine.config.beta
+        return beta(draws) if callable(beta) else beta
 
     def _one_step(self) -> View:
         if self._transitions is None:
-            self._transitions = self.view()
+            self._transitions = View(self, self._rows, ())
         return self._transitions
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("the buffer is closed")
+    def _whole_episodes(self) -> Source:
+        return Source(self._client, self._planned(Trajectory()))
 
-    def _check_weighted(self) -> None:
-        self._check_open()
-        if not self._config.weighted:
+    def _planned(self, *parts: Part) -> Plan:
+        """The plan of a view. Raises InvalidArgument where it is not for what the buffer stores."""
+        self._client.check_open()
+        plan = Plan.of(parts)
+        steps = self.config.storage == "steps"
+        if not steps and (plan.n_step is None or len(parts) > 1):
             raise InvalidArgument(
-                f"strategy={self._config.strategy!r} keeps no priorities; "
-                "'prioritized' and 'rank' do"
+                "of transitions a view can make NStep; everything else needs storage='steps'"
             )
+        if steps and plan.n_step and plan.n_step.one_stream:
+            raise InvalidArgument("one_stream is for transitions: steps know their streams")
+        return plan
+
+
+def _made(cls: type[Self], make: Callable[..., Engine], args: tuple[Any, ...]) -> Self:
+    """A buffer that another process handed over."""
+    return cls._over(make(*args))
 
 
 _core.adopt_hot_methods(ReplayBuffer)

@@ -54,14 +54,14 @@ class SharedCircularBuffer:
             raise NotEnoughRows(f"cannot sample {batch_size} transitions: the buffer is empty")
         positions = random.randint(0, size, size=batch_size)
         for _ in range(_TRIES):
-            newest = int(self._buffer._latest_ids(1)[0])
+            newest = self._buffer.peek_latest(1).indices
             try:
                 return self._lists(newest - (newest - positions) % self._buffer.capacity)
             except RowGone:
                 continue  # overwritten between the two calls
         # Or a process was killed in the middle of a push, and the ring has a hole.
         while True:
-            ids = self._buffer._latest_ids(size)
+            ids = self._buffer.peek_latest(size).indices
             by_position = ids[np.argsort(ids % self._buffer.capacity)]
             try:
                 return self._lists(by_position[positions % len(ids)])

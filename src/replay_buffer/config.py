@@ -174,7 +174,6 @@ class BufferConfig:
             "beta": linear.start if linear else 0.0 if scheduled else self.beta,
             "beta_end": linear.end if linear else 0.0,
             "beta_steps": linear.steps if linear else 0,
-            "scheduled": scheduled,
             "enable_compression": self.enable_compression,
             "epsilon": self.epsilon,
             "weights": get_args(Weights).index(self.weights),

@@ -13,51 +13,51 @@ import numpy.typing as npt
 from . import arguments
 from .config import not_negative
 from .errors import InvalidArgument
-from .inference import by_name, no_rows
-from .settling import settle
+from .inference import by_name, check_steps, no_rows
+from .schema import Schema
 
 if TYPE_CHECKING:
-    from .buffer import Ids, ReplayBuffer
+    from .client import Client
+    from .engine import Batch, Ids
 
 
 def add_rows(
-    buffer: ReplayBuffer,
+    client: Client,
     values: tuple[Any, ...],
     columns: dict[str, Any],
     priority: Any,
     timeout: Any,
     *,
     batched: bool,
-) -> Ids:
+) -> Ids | None:
     """Adds transitions, settling the schema if they are the first."""
-    buffer._check_open()
-    if buffer.config.storage == "steps":
+    client.check_open()
+    if client.config.storage == "steps":
         raise InvalidArgument("this buffer stores steps: writer() has append for them")
-    schema = buffer._schema
+    schema = client.schema
     row = by_name(schema, values, columns)
     if schema is None:
         if batched and all(no_rows(name, value) for name, value in row.items()):
-            buffer._draft.check_names(row)
-            raw_priorities(buffer, priority, 0, batched=batched)
+            client.draft.check_names(row)
+            raw_priorities(client, priority, 0, batched=batched)
             return np.empty(0, np.int64)  # nothing to settle the columns by
-        schema = buffer._draft.settle(row, batched=batched)
+        schema = client.draft.settle(row, batched=batched)
     n, arrays = schema.arrays(row, -1 if batched else None)
-    raws = raw_priorities(buffer, priority, n, batched=batched)
+    raws = raw_priorities(client, priority, n, batched=batched)
     if n == 0:
         return np.empty(0, np.int64)
-    if settle(buffer, schema) is not schema:  # another thread's first row came first
-        return add_rows(buffer, values, columns, priority, timeout, batched=batched)
-    ids: Ids = buffer._write_rows(n, arrays, raws, timeout)
-    return ids
+    if client.settle(schema) is not schema:  # another thread's first row came first
+        return add_rows(client, values, columns, priority, timeout, batched=batched)
+    return client.engine.write(arrays, n, raws, timeout)
 
 
 def raw_priorities(
-    buffer: ReplayBuffer, priority: Any, n: int, *, batched: bool
+    client: Client, priority: Any, n: int, *, batched: bool
 ) -> npt.NDArray[np.float32] | None:
     """The priorities of n rows that are to be added; None where none were given."""
     if priority is None:
         return None
-    buffer._check_weighted()
+    client.check_weighted()
     if not batched:
         if getattr(priority, "ndim", 0) != 0 or isinstance(priority, bool):
             raise InvalidArgument(f"priority must be a number, not {priority!r}")
@@ -70,17 +70,22 @@ def raw_priorities(
     return raws
 
 
-def update_priorities(buffer: ReplayBuffer, indices: Any, td_errors: Any) -> int:
+def update_priorities(client: Client, indices: Any, td_errors: Any) -> int | None:
     """Gives rows the sizes of their errors as priorities; says how many were still there."""
-    buffer._check_weighted()
+    client.check_weighted()
     wanted = arguments.row_ids(indices)
     raws = np.abs(arguments.numbers("td_errors", td_errors))
     if wanted.shape != raws.shape:
         raise InvalidArgument(f"{wanted.size} ids but {raws.size} td_errors were given")
     if not np.isfinite(raws).all():
         raise InvalidArgument("td_errors must be finite; nothing was changed")
-    if not buffer._settled():
-        if wanted.size == 0:
-            return 0
-        raise InvalidArgument(f"id {wanted[0]} was never given to a row; nothing was changed")
-    return buffer.update_priorities(wanted, raws)
+    return client.engine.set_priorities(wanted, raws)
+
+
+def schema_of_steps(client: Client, row: Batch, *, batched: bool) -> Schema:
+    """The columns of steps: known, or what the values of the first will settle."""
+    if client.schema is not None:
+        return client.schema
+    schema = client.draft.settle(row, batched=batched, steps=True)
+    check_steps(schema)
+    return schema

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from . import arguments
+from . import arguments, outputs
 from .casting import is_masked_array
-from .errors import InvalidArgument, SchemaMismatch
+from .client import Client
+from .drawing import Source
+from .engine import Batch, Ids
+from .errors import InvalidArgument
+from .outputs import GOAL, HIDDEN, ROWS, Role
+from .plan import Plan
 from .schema import Column, Schema
-from .shortage import Patience
-from .view import Output, Role, View, find
+from .shortage import Patience, check
+from .view import View
 from .views import GoalFunction, Hindsight
-
-if TYPE_CHECKING:
-    from .buffer import Batch
-
-#: Arrays of a batch that are needed to relabel it, and taken out again: the goals, and of several
-#: steps the columns of all rows.
-GOAL, ROWS = HIDDEN = "~goal", "~rows"
 
 
 class HindsightView(View):
@@ -36,9 +34,11 @@ class HindsightView(View):
         timeout: float | None = None,
     ) -> Batch:
         """Draw a batch with relabelled goals; see ReplayBuffer.sample."""
+        source = self._source
+        assert isinstance(source, GoalSource)
         if out is None:
-            return self._relabel(super().sample(batch_size, beta=beta, timeout=timeout))
-        return self._draw(batch_size, out, beta, Patience(self._buffer, timeout))
+            return source.relabel(super().sample(batch_size, beta=beta, timeout=timeout))
+        return source.draw(batch_size, out, beta, Patience(source.client, timeout))
 
     def _slow_sample(
         self,
@@ -50,80 +50,58 @@ class HindsightView(View):
         timeout: float | None = None,
     ) -> Batch:
         """What `sample` relabels."""
-        return super()._draw(batch_size, out, beta, Patience(self._buffer, timeout))
+        source = self._source
+        assert isinstance(source, GoalSource)
+        batch = source.draw_hidden(batch_size, out, beta, Patience(source.client, timeout))
+        self._reach()
+        return batch
 
-    def _draw(self, batch_size: Any, out: Any, beta: Any, patience: Patience) -> Batch:
+
+class GoalSource(Source):
+    """Relabels what it draws and makes, with the functions of the user's."""
+
+    def __init__(self, client: Client, plan: Plan, hindsight: Hindsight) -> None:
+        super().__init__(client, plan)
+        self._hindsight = hindsight
+        self._n_step = plan.n_step
+        self._last: list[tuple[str, Role]] = []  # arrays of the last step, and of the row after it
+
+    def arrays(self, schema: Schema) -> dict[str, Any]:
+        if not self._last:
+            assert self.plan is not None
+            made = outputs.outputs(self.plan, schema, self.client.config)
+            self._last = [output[:2] for output in made if output.role in (Role.LAST, Role.NEXT)]
+        return super().arrays(schema)
+
+    def draw_hidden(self, batch_size: Any, out: Any, beta: Any, patience: Patience) -> Batch:
+        """A batch with what is needed to relabel it."""
+        return super().draw(batch_size, out, beta, patience)
+
+    def draw(self, batch_size: Any, out: Any, beta: Any, patience: Patience) -> Batch:
         if out is None:
-            return self._relabel(super()._draw(batch_size, None, beta, patience))
-        n = self._check(batch_size, beta, patience)
-        shown = {k: v for k, v in self._expected.items() if k not in HIDDEN}
-        arguments.check_arrays(shown, out, n)
-        hidden = {k: v for k, v in self._expected.items() if k in HIDDEN}
-        whole = {**out, **_empty(hidden, n)}
-        out.update(self._relabel(super()._draw(n, whole, beta, patience)))
+            return self.relabel(super().draw(batch_size, None, beta, patience))
+        n = check(self.client, batch_size, beta, patience)
+        assert self.client.schema is not None
+        arrays = self.arrays(self.client.schema)
+        arguments.check_arrays({k: v for k, v in arrays.items() if k not in HIDDEN}, out, n, 0)
+        hidden = {k: v for k, v in arrays.items() if k in HIDDEN}
+        out.update(self.relabel(super().draw(n, {**out, **_empty(hidden, n)}, beta, patience)))
         given: Batch = out
         return given
 
-    def _item_bytes(self) -> float:
+    def get(self, ids: Ids) -> Batch:
+        """What is made of these rows; the goals are chosen anew."""
+        return self.relabel(super().get(ids))
+
+    def item_bytes(self) -> float:
         return math.inf  # its functions are the user's
 
-    def get(self, ids: Any) -> Batch:
-        """What the view makes of these rows; the goals are chosen anew."""
-        return self._relabel(super().get(ids))
-
-    def _outputs(self, schema: Schema, steps: bool) -> Iterator[Output]:
-        assert self._hindsight is not None
-        outputs = list(super()._outputs(schema, steps))
-        self._last = [output[:2] for output in outputs if output[1] in (Role.LAST, Role.NEXT)]
-        yield from outputs
-        achieved, column = find(schema, self._hindsight.achieved)
-        _, goal = find(schema, self._hindsight.goal)
-        if (column.shape, column.dtype) != (goal.shape, goal.dtype):
-            raise SchemaMismatch(
-                f"column {self._hindsight.achieved!r} is {column}, "
-                f"but {self._hindsight.goal!r} is {goal}"
-            )
-        if column.variable:
-            raise InvalidArgument(f"column {self._hindsight.achieved!r}: goals have one length")
-        for path in (self._hindsight.achieved, self._hindsight.goal):
-            if path.split("/")[0] != "obs":
-                raise InvalidArgument(f"goals are parts of obs: {path!r} is not")
-            if self._stacked(path, column)[0]:
-                raise InvalidArgument(
-                    f"goals are not stacked, {path!r} is; FrameStack(n, columns=...) "
-                    "says which columns are"
-                )
-        _, reward = find(schema, "reward")
-        if reward.shape != () or reward.dtype.name not in ("float32", "float64"):
-            raise InvalidArgument(
-                f"Hindsight needs a reward that is one float32 or float64, not {reward}"
-            )
-        yield GOAL, Role.GOAL, achieved, False, column
-        yield "relabelled", Role.RELABELLED, -1, False, Column((), "bool")
-        if self._n_step is not None and self._n_step.n > 1:
-            yield from self._all_rows(schema, self._n_step.n + 1)
-
-    def _all_rows(self, schema: Schema, rows: int) -> Iterator[Output]:
-        assert self._hindsight is not None
-        for i, (path, column) in enumerate(schema.columns):
-            obs = path.split("/")[0] == "obs"
-            if obs and column.variable and self._hindsight.terminated is not None:
-                raise InvalidArgument(
-                    f"column {path!r}: with terminated=, n steps need observations of one length"
-                )
-            if column.variable:
-                continue
-            stacked, shown = self._stacked(path, column) if obs else (False, column)
-            name = f"{ROWS}/{path}"
-            yield name, Role.ROWS, i, stacked, Column((rows, *shown.shape), shown.dtype)
-
-    def _relabel(self, batch: Batch) -> Batch:
+    def relabel(self, batch: Batch) -> Batch:
         """Puts the chosen goals and what follows from them into a batch; or raises, and nothing."""
         hidden = {name: batch.pop(name) for name in HIDDEN if name in batch}
         where = np.flatnonzero(batch["relabelled"])
         if where.size == 0:
             return batch
-        assert self._hindsight is not None
         hindsight, gamma = self._hindsight, self._n_step.gamma if self._n_step else 1.0
         goals, k = hidden[GOAL][where], batch["k"][where]
         steps = np.arange(self._n_step.n if self._n_step else 1)
@@ -156,7 +134,7 @@ class HindsightView(View):
                 return _leaf(rows, path.removeprefix("next_"))[where, 1:][there]
             return _leaf(rows, path)[where, :-1][there]
 
-        schema = self._buffer.schema
+        schema = self.client.schema
         assert schema is not None
         fields = {name: _fixed(field) for name, field in schema.fields.items()}
         return StepColumns({**fields, "next_obs": fields["obs"]}, take)

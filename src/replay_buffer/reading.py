@@ -1,143 +1,115 @@
-"""Reading what is there: rows and priorities by their ids, views, and whole episodes."""
+"""Reading what is there: rows and priorities by their ids, and whole episodes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import arguments, ragged
-from .errors import NotEnoughRows, RowGone
-from .hindsight import HindsightView
-from .peeking import Ids, PeekedRows
-from .schema import Column
-from .trajectories import TrajectoryView, only_item
-from .view import View
-from .views import Hindsight, Part, Trajectory
-
-if TYPE_CHECKING:
-    from .buffer import Batch, ReplayBuffer
+from .awaiting import alone
+from .client import Client
+from .drawing import Source
+from .engine import Batch, Ids, Priorities
+from .errors import RowGone
+from .peeking import PeekedRows
 
 
-def latest(buffer: ReplayBuffer, n: int) -> Batch:
+def latest(client: Client, n: Any) -> Batch:
     """See ReplayBuffer.latest."""
     n = arguments.count("n", n)
-    if not buffer._settled():
-        return get(buffer, np.empty(0, np.int64))
     for _ in range(16):
-        ids = buffer._latest_ids(min(n, buffer.capacity))
-        batch, gone, count = buffer._get_rows(ids)
-        if count == 0:
+        batch, gone = client.engine.make(None, _newest(client, n))
+        if gone is None:
             return batch
     # Writers are so fast that some rows are always overwritten between the two calls.
-    assert buffer.schema is not None
-    kept: Batch = ragged.select(~gone, batch, buffer.schema.fields)
+    assert gone is not None
+    assert client.schema is not None
+    kept: Batch = ragged.select(~gone, batch, client.schema.fields)
     return kept
 
 
-def get(buffer: ReplayBuffer, ids: Any) -> Batch:
-    """See ReplayBuffer.get."""
-    wanted = _settled_ids(buffer, ids)
-    batch, gone, count = buffer._get_rows(wanted)
-    if count > 0:
-        raise _rows_gone(wanted, gone)
-    return batch
-
-
-def peek(buffer: ReplayBuffer, ids: Any) -> PeekedRows:
+def peek(client: Client, ids: Any) -> PeekedRows:
     """See ReplayBuffer.peek."""
-    rows = _peeked(buffer, _settled_ids(buffer, ids).copy())
+    rows = _peeked(client, arguments.row_ids(ids).copy())
     if not rows.intact():
-        raise _rows_gone(rows.indices, rows.gone())
+        gone = rows.gone()
+        raise RowGone(
+            f"{gone.sum()} of {gone.size} rows are gone, the first is {rows.indices[gone][0]}"
+        )
     return rows
 
 
-def peek_latest(buffer: ReplayBuffer, n: int) -> PeekedRows:
+def peek_latest(client: Client, n: Any) -> PeekedRows:
     """See ReplayBuffer.peek_latest."""
     n = arguments.count("n", n)
-    if not buffer._settled():
-        return peek(buffer, ())
     for _ in range(16):
-        rows = _peeked(buffer, buffer._latest_ids(min(n, buffer.capacity)))
+        rows = _peeked(client, _newest(client, n))
         if rows.intact():
             return rows
     # As in latest().
-    return _peeked(buffer, rows.indices[~rows.gone()])
+    return _peeked(client, rows.indices[~rows.gone()])
 
 
-def _peeked(buffer: ReplayBuffer, ids: Ids) -> PeekedRows:
-    assert buffer.schema is not None
+def _newest(client: Client, n: int) -> Ids:
+    return client.engine.find(min(n, client.config.capacity))
+
+
+def _peeked(client: Client, ids: Ids) -> PeekedRows:
+    memory = client.engine.peek(ids)
+    assert client.schema is not None
     ids.flags.writeable = False
-    return PeekedRows(buffer._in_place(), ids, buffer.schema)
+    return PeekedRows(memory, ids, client.schema)
 
 
-def _settled_ids(buffer: ReplayBuffer, ids: Any) -> Ids:
-    """Ids of rows that may be there. Raises what is to be said where there are no columns yet."""
-    wanted = arguments.row_ids(ids)
-    if not buffer._settled():
-        buffer._check_open()
-        if wanted.size == 0:
-            raise NotEnoughRows("the buffer is empty and its columns are not settled yet")
-        raise RowGone(f"row {wanted.flat[0]} is not in the buffer")
-    return wanted
-
-
-def _rows_gone(ids: Ids, gone: npt.NDArray[np.bool_]) -> RowGone:
-    return RowGone(f"{gone.sum()} of {ids.size} rows are gone, the first is {ids[gone][0]}")
-
-
-def check_out(buffer: ReplayBuffer, out: Any, n: int) -> None:
-    """Raises what is wrong with a caller's arrays for n rows."""
-    assert buffer.schema is not None
-    extra: dict[str, Any] = {"indices": Column((), "int64")}
-    if buffer.config.weighted:
-        extra["weights"] = Column((), "float32")
-    arguments.check_arrays({**buffer.schema.fields, **extra}, out, n)
-
-
-def priorities(buffer: ReplayBuffer, ids: Any) -> npt.NDArray[np.float32]:
+def priorities(client: Client, ids: Any) -> Priorities:
     """See ReplayBuffer.priorities."""
-    buffer._check_weighted()
+    client.check_weighted()
     wanted = arguments.row_ids(ids)
-    raws: npt.NDArray[np.float32]
-    raws, gone = buffer._raw_priorities(wanted)
+    raws = client.engine.priorities(wanted)
+    gone = np.isnan(raws).sum()
     if gone > 0:
         raise RowGone(f"{gone} of {wanted.size} rows are gone")
     return raws
 
 
-def view_of(buffer: ReplayBuffer, parts: tuple[Part, ...]) -> View:
-    """The kind of view that these parts ask for."""
-    if any(isinstance(part, Trajectory) for part in parts):
-        return TrajectoryView(buffer, parts)
-    if any(isinstance(part, Hindsight) for part in parts):
-        return HindsightView(buffer, parts)
-    return View(buffer, parts)
-
-
-def episodes(view: View) -> Iterator[Batch]:
-    """What a view of whole trajectories has now; see ReplayBuffer.episodes."""
-    for start in np.sort(view.starts()):
+def episodes(source: Source) -> Iterator[Batch]:
+    """What there is now of whole trajectories; see ReplayBuffer.episodes."""
+    for start in np.sort(source.starts()):
         try:
-            episode = _episode(view, start)
+            episode = _episode(source, start)
         except RowGone:
             continue
         yield episode
 
 
-async def episodes_async(view: View) -> AsyncIterator[Batch]:
+async def episodes_async(source: Source) -> AsyncIterator[Batch]:
     """The same, awaited."""
-    calls = view.buffer._async_calls
-    for start in np.sort(await view.starts_async()):
+    for start in np.sort(await alone(source.starts)):
         try:
-            episode = await calls.run(functools.partial(_episode, view, start))
+            call = functools.partial(_episode, source, start)
+            episode = await source.client.async_calls.run(call)
         except RowGone:
             continue
         yield episode
 
 
-def _episode(view: View, start: Any) -> Batch:
-    return only_item(view.get([start]), view._expected)
+def _episode(source: Source, start: Any) -> Batch:
+    """A batch of one item without its leading dimension, and without what is the same in all."""
+    batch = source.get(np.array([start]))
+    schema = source.client.schema
+    assert schema is not None
+    fields = source.arrays(schema)
+    return {
+        name: _only(value, fields.get(name))
+        for name, value in batch.items()
+        if name not in ("mask", "is_first", "lengths")
+    }
+
+
+def _only(value: Any, field: Any) -> Any:
+    if isinstance(field, Mapping):
+        return {name: _only(inner, field.get(name)) for name, inner in value.items()}
+    return value if isinstance(value, dict) else value[0]  # a dict: values of any length

@@ -1,8 +1,4 @@
-"""Handing a buffer to another process, and the handles on what is there already.
-
-A child that is forked has the buffer already: it joins when it first writes. A child that is
-spawned gets the descriptor of the segment, so that a buffer without a name can be handed over too;
-anybody else gets the name.
+"""Buffers of child processes, closed when these end.
 
 A child of multiprocessing ends by os._exit(), which runs no destructor. So that it does not look as
 if it had been killed, it closes its buffers when multiprocessing clears up.
@@ -13,58 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from . import _core
-from .config import BufferConfig
-from .errors import Corrupt, InvalidArgument, SchemaMismatch
-from .inference import Draft, check_steps
-from .schema import Schema
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .buffer import ReplayBuffer
 
-Handle = TypeVar("Handle", bound="ReplayBuffer")
-
 #: Buffers of this process, and from before it was forked, that other processes may have too.
 _shared: weakref.WeakSet[ReplayBuffer] = weakref.WeakSet()
 _watching_forks = False
-
-
-def attached(
-    cls: type[Handle], location: str, attach: Callable[[Handle], None], *, made: bool = False
-) -> Handle:
-    """A buffer that `attach` gives its segment; columns and config come from there.
-
-    Where they are those of no buffer, a segment that was just `made` is removed.
-    """
-    buffer = cls.__new__(cls)
-    _core.Buffer.__init__(buffer)
-    buffer._begin(location)
-    attach(buffer)
-    buffer._reads_only = not buffer._writable()
-    buffer._own = buffer._identity()
-    try:
-        _describe(buffer)
-    except (InvalidArgument, SchemaMismatch) as error:
-        buffer._release()
-        if made and location not in ("heap:", "shm:"):
-            _core.remove_own(location, buffer._own)
-        raise Corrupt(f"{location} is not a whole segment: {error}") from error
-    attend(buffer)
-    return buffer
-
-
-def _describe(buffer: ReplayBuffer) -> None:
-    """Takes over what the segment says of itself."""
-    facts = buffer._facts()
-    buffer._config = BufferConfig.from_core(facts)
-    buffer._seed = facts["seed"]
-    buffer._draft = Draft()
-    buffer._schema = Schema.from_core(facts["columns"])
-    if buffer._config.storage == "steps":
-        check_steps(buffer._schema)
 
 
 def attend(buffer: ReplayBuffer) -> None:
@@ -113,32 +65,3 @@ def _loaded(module: str, name: str) -> Any:
     Nothing is imported here: in the child of a fork an import may wait for ever.
     """
     return getattr(sys.modules.get(module), name, None)
-
-
-def reduce(buffer: ReplayBuffer) -> tuple[Any, ...]:
-    """What pickle needs to make the buffer again in another process."""
-    buffer._check_open()
-    location, cls = buffer.location, type(buffer)
-    if location == "heap:":
-        raise TypeError(
-            "a buffer in the memory of this process cannot be handed to another one; "
-            "make it with ReplayBuffer.create('shm:', ...)"
-        )
-    spawning_popen = _loaded("multiprocessing.context", "get_spawning_popen")
-    if spawning_popen is not None and spawning_popen() is not None:
-        handed = sys.modules["multiprocessing.reduction"].DupFd(buffer._descriptor())
-        return _adopt, (cls, handed, location, buffer.readonly)
-    if location == "shm:":
-        raise TypeError(
-            "a shared buffer without a name can be handed to a child when it is started, "
-            "and to nobody else; give it a name"
-        )
-    return _open, (cls, location, buffer.readonly)
-
-
-def _open(cls: type[ReplayBuffer], location: str, readonly: bool) -> ReplayBuffer:
-    return cls.open(location, readonly=readonly)
-
-
-def _adopt(cls: type[ReplayBuffer], handed: Any, location: str, readonly: bool) -> ReplayBuffer:
-    return attached(cls, location, lambda self: self._adopt(handed.detach(), location, readonly))

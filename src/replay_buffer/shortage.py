@@ -17,7 +17,8 @@ from .errors import InvalidArgument, NotEnoughRows, Timeout, shown
 from .waiting import Wait, seconds
 
 if TYPE_CHECKING:
-    from .buffer import Batch, ReplayBuffer
+    from .client import Client
+    from .engine import Batch
 
 _EMPTY = "the buffer is empty"
 
@@ -28,8 +29,8 @@ _TRY = 0.1
 class Patience:
     """How long one call of `sample` waits, and whether for rows too or for the limiter only."""
 
-    def __init__(self, buffer: ReplayBuffer, timeout: Any, for_rows: bool | None = None) -> None:
-        self.wait = Wait(seconds(timeout), lambda: writers(buffer))
+    def __init__(self, client: Client, timeout: Any, for_rows: bool | None = None) -> None:
+        self.wait = Wait(seconds(timeout), client.who)
         self.for_rows = timeout is not None if for_rows is None else for_rows
 
     @property
@@ -38,21 +39,21 @@ class Patience:
         return None if self.wait.left == math.inf else self.wait.left
 
 
-def check(buffer: ReplayBuffer, batch_size: Any, beta: Any, patience: Patience) -> int:
+def check(client: Client, batch_size: Any, beta: Any, patience: Patience) -> int:
     """Checks what `sample` was given, and returns the batch size as soon as the columns are known:
     another thread may be about to add the first row. Raises NotEnoughRows, or Timeout."""
     n = arguments.count("batch_size", batch_size)
-    buffer._check_open()
+    client.check_open()
     if beta is not None:
-        buffer._check_weighted()
-    if buffer.schema is None and (patience.for_rows or buffer.config.limited):
-        least = max(1, buffer.config.min_size)
-        told = f"0 of {least} rows are there (min_size)" if buffer.config.limited else _EMPTY
+        client.check_weighted()
+    if client.schema is None and (patience.for_rows or client.config.limited):
+        least = max(1, client.config.min_size)
+        told = f"0 of {least} rows are there (min_size)" if client.config.limited else _EMPTY
         patience.wait.until(
-            lambda: buffer.closed or buffer.schema is not None, f"sample({n})", told
+            lambda: client.closed or client.schema is not None, f"sample({n})", told
         )
-        buffer._check_open()
-    if buffer.schema is None:
+        client.check_open()
+    if client.schema is None:
         raise NotEnoughRows(f"cannot sample {n} rows: {_EMPTY}")
     if n > 2**31 - 1:
         raise InvalidArgument(f"batch_size must be below 2^31, not {shown(n)}")
@@ -60,21 +61,21 @@ def check(buffer: ReplayBuffer, batch_size: Any, beta: Any, patience: Patience) 
 
 
 def draw(
-    buffer: ReplayBuffer, n: int, attempt: Callable[[float | None], Batch], patience: Patience
+    client: Client, n: int, attempt: Callable[[float | None], Batch], patience: Patience
 ) -> Batch:
     """What `attempt`, which is told how long it may wait for the limiter, draws at last."""
     if not patience.for_rows:
         return attempt(patience.left)
-    check_possible(buffer, n)
+    check_possible(client, n)
     while True:
-        before = buffer._rows_added()
+        before = client.engine.progress()[0]
         try:
             return attempt(patience.left)
         except NotEnoughRows as error:
             told = missing(error)
         except Timeout as error:
             raise Timeout(patience.wait.retold(error)) from None
-        changed = functools.partial(_changed, buffer, before)
+        changed = functools.partial(_changed, client, before)
         patience.wait.until(changed, f"sample({n})", told, longest=_TRY)
 
 
@@ -83,13 +84,13 @@ def missing(error: NotEnoughRows) -> str:
     return str(error).partition(": ")[2] or str(error)
 
 
-def _changed(buffer: ReplayBuffer, rows_added: int) -> bool:
-    return buffer.closed or buffer._rows_added() != rows_added
+def _changed(client: Client, rows_added: int) -> bool:
+    return client.closed or client.engine.progress()[0] != rows_added
 
 
-def check_possible(buffer: ReplayBuffer, n: int) -> None:
+def check_possible(client: Client, n: int) -> None:
     """Raises InvalidArgument for a batch that no number of rows could fill."""
-    config = buffer.config
+    config = client.config
     most = {
         "fifo": config.capacity * config.max_times_sampled,
         "lifo": config.capacity,
@@ -99,17 +100,3 @@ def check_possible(buffer: ReplayBuffer, n: int) -> None:
             f"sample({n}) could wait for ever: with strategy={config.strategy!r} a buffer of "
             f"{config.capacity} rows has at most {most} for a batch"
         )
-
-
-def writers(buffer: ReplayBuffer) -> str:
-    """Which processes have the buffer open for writing, and what each of them has added."""
-    if buffer.closed or not buffer._settled():
-        return "nobody has added a row"
-    added: dict[int, int] = {}
-    for _, pid, alive, _, rows, _ in buffer._owners():
-        if alive:
-            added[pid] = added.get(pid, 0) + rows
-    if not added:
-        return "no process has it open for writing"
-    said = ", ".join(f"{pid} ({rows} rows added)" for pid, rows in sorted(added.items()))
-    return f"open for writing in process {said}"

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .errors import InvalidArgument, ReplayBufferWarning, Timeout, shown
@@ -96,6 +96,23 @@ class Wait:
     def _waited(self) -> str:
         waited = min(time.monotonic() - self._start, self._limit)
         return f" waited {waited:.1f} s: " if waited else " would have to wait: "
+
+
+def writers(owners: Iterable[tuple[int, int, bool, bool, int, int]]) -> str:
+    """Which processes have a segment open for writing, and what each of them has added."""
+    added: dict[int, int] = {}
+    for _, pid, alive, _, rows, _ in owners:
+        if alive:
+            added[pid] = added.get(pid, 0) + rows
+    if not added:
+        return "no process has it open for writing"
+    said = ", ".join(f"{pid} ({rows} rows added)" for pid, rows in sorted(added.items()))
+    return f"open for writing in process {said}"
+
+
+def warn_of_owners(told: str, owners: Iterable[tuple[int, int, bool, bool, int, int]]) -> None:
+    """Called by the core when a call has waited for long."""
+    warn_of_wait(told, writers(owners))
 
 
 def warn_of_wait(told: str, who: str) -> None:

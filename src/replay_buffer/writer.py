@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from . import _core, arguments, async_calls, waiting
-from .conversion import raw_priorities
+from .client import Client
+from .conversion import raw_priorities, schema_of_steps
+from .engine import Autoreset, EngineWriter
 from .errors import Closed, InvalidArgument, SchemaMismatch, shown
 from .inference import STEP
 from .ragged import as_ragged
 from .schema import Array, Schema, as_column, leaves
-from .settling import schema_of_steps, settle
 
 if TYPE_CHECKING:
-    from .buffer import Ids, ReplayBuffer
-
-Autoreset = Literal["same_step", "next_step"]
+    from .buffer import ReplayBuffer
+    from .engine import Ids
 
 
 class StepWriter(_core.Writer):
@@ -41,9 +41,12 @@ class StepWriter(_core.Writer):
     cuts the episodes that are open: their last steps have no successor.
     """
 
-    def __init__(self, buffer: ReplayBuffer, streams: int, autoreset: Autoreset) -> None:
+    def __init__(
+        self, buffer: ReplayBuffer, client: Client, streams: int, autoreset: Autoreset
+    ) -> None:
         super().__init__()
-        self._buffer = buffer
+        self._buffer = buffer  # lives as long as its writers
+        self._client = client
         self._streams = arguments.count("streams", streams)
         if self._streams > 32_767:
             raise InvalidArgument(f"streams must be at most 32,767, not {shown(streams)}")
@@ -58,8 +61,10 @@ class StepWriter(_core.Writer):
             )
         self._autoreset: Autoreset = autoreset
         self._closed = False
-        if buffer.schema is not None:
-            self._attach(buffer.schema)
+        self._engine: EngineWriter | None = None  # when the columns are known
+        client.register(self)
+        if client.schema is not None:
+            self._attach()
 
     @property
     def streams(self) -> int:
@@ -71,10 +76,10 @@ class StepWriter(_core.Writer):
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._closed or self._client.closed
 
     def __repr__(self) -> str:
-        state = ", closed" if self._closed else ""
+        state = ", closed" if self.closed else ""
         return f"<StepWriter of {self._streams} streams, {self._autoreset}{state}>"
 
     async def append_async(
@@ -90,20 +95,21 @@ class StepWriter(_core.Writer):
         given = {name: value for name, value in options.items() if value is not None}
         call: Callable[..., Ids | int] = self.append
         return await async_calls.add(
-            self._buffer, call, values, {**columns, **given}, timeout, self
+            self._client, call, values, {**columns, **given}, timeout, self
         )
 
     def end(self, stream: int = 0) -> None:
         """Cut the episode of a stream, as when its environment is abandoned: a truncation."""
         self._check_open()
         number = arguments.index("stream", stream, self._streams)
-        if self._is_open():
-            self._end(number)
+        if self._engine is not None:
+            self._engine.end(number)
 
     def close(self) -> None:
         """Cut all open episodes and give the memory back that was taken ahead."""
         self._closed = True
-        self._close()
+        if self._engine is not None:
+            self._engine.close()
 
     def __enter__(self) -> StepWriter:
         return self
@@ -126,7 +132,7 @@ class StepWriter(_core.Writer):
         priority: Any = None,
         timeout: Any = None,
         **columns: Any,
-    ) -> Ids | int:
+    ) -> Ids | int | None:
         self._check_open()
         if final_obs is not None and self._autoreset == "next_step":
             raise InvalidArgument(
@@ -136,26 +142,24 @@ class StepWriter(_core.Writer):
         if "terminated" not in row:
             raise SchemaMismatch("column 'terminated' is missing")
         single = self._streams == 1 and np.ndim(row["terminated"]) == 0
-        schema = schema_of_steps(self._buffer, row, batched=not single)
-        finals = np.array(self._ending(), bool) if self._is_open() else None
+        schema = schema_of_steps(self._client, row, batched=not single)
+        finals = None if self._engine is None else np.array(self._engine.ending(), bool)
         n, arrays = schema.arrays(row, None if single else -1, finals)
         if n != self._streams:
             raise SchemaMismatch(f"{n} rows were given to a writer of {self._streams} streams")
         last = self._finals(schema, arrays, final_obs, single)
-        raws = raw_priorities(self._buffer, priority, n, batched=not single)
+        raws = raw_priorities(self._client, priority, n, batched=not single)
         waiting.seconds(timeout)
-        settled = self._buffer.schema is schema or settle(self._buffer, schema) is schema
+        settled = self._client.schema is schema or self._client.settle(schema) is schema
         if not settled:  # another thread's first step came first
             return self._slow_append(
                 *values, final_obs=final_obs, priority=priority, timeout=timeout, **columns
             )
-        if not self._is_open():
-            self._attach(schema)
-        ids: Ids | int = self._append_prepared(arrays, last, raws, timeout, single)
-        return ids
+        ids = self._attach().append(arrays, last, raws, timeout)
+        return int(ids[0]) if single and ids is not None else ids
 
     def _by_name(self, values: tuple[Any, ...], columns: dict[str, Any]) -> dict[str, Any]:
-        schema = self._buffer.schema
+        schema = self._client.schema
         order = tuple(schema.fields) if schema is not None else STEP
         if len(values) > len(order):
             raise SchemaMismatch(
@@ -173,23 +177,18 @@ class StepWriter(_core.Writer):
             row.setdefault("truncated", np.zeros_like(row["terminated"], dtype=bool))
         return row
 
-    def _attach(self, schema: Schema) -> None:
-        paths = [path for path, _ in schema.columns]
-        observed = [path.split("/")[0] == "obs" for path in paths]
-        reward = paths.index("reward") if "reward" in paths else -1
-        if reward >= 0:
-            column = schema.columns[reward][1]
-            if column.shape != () or column.dtype.name not in ("float32", "float64"):
-                reward = -1
-        self._open(
-            self._buffer,
-            self._streams,
-            get_args(Autoreset).index(self._autoreset),
-            observed,
-            reward,
-            paths.index("terminated"),
-            paths.index("truncated"),
-        )
+    def _attach(self) -> EngineWriter:
+        """What writes, made by one thread when the columns are known."""
+        if self._engine is None:
+            with self._client.exchanging:
+                self._check_open()
+                if self._engine is None:
+                    self._engine = self._client.engine.writer(self._streams, self._autoreset)
+                    if self._engine.target is not None:
+                        self._aim(self._engine.target)
+        if self._closed:  # meanwhile, by a thread that did not see it yet
+            self._engine.close()
+        return self._engine
 
     def _finals(
         self, schema: Schema, arrays: list[Array], final_obs: Any, single: bool
@@ -229,7 +228,7 @@ class StepWriter(_core.Writer):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the writer is closed")
-        self._buffer._check_open()
+        self._client.check_open()
 
 
 def _final_of(schema: Schema, final_obs: Any, stream: int, rows: int | None) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def test_a_config_that_does_not_fit_is_refused(
         with pytest.raises(InvalidArgument, match=rf"{location} .*{said}"):
             made_or_opened(location, config)
         with pytest.raises(InvalidArgument, match="seed"):
-            made_or_opened(location, BufferConfig(100, "prioritized"), seed=buffer._seed ^ 1)
+            made_or_opened(location, BufferConfig(100, "prioritized"), seed=buffer._engine.seed ^ 1)
         assert len(buffer) == 3
 
 

@@ -104,8 +104,8 @@ def test_a_child_that_ends_in_good_order_is_no_dead_owner(location: str, method:
             child.join(60)
         assert [child.exitcode for child in children] == [0, 0]
         assert len(buffer) == 6
-        assert [pid for _, pid, *_ in buffer._owners()] == [os.getpid()]
-        assert buffer._verify() == []
+        assert [pid for _, pid, *_ in buffer._engine.owners()] == [os.getpid()]
+        assert buffer._engine.verify() == []
 
 
 def test_a_readonly_buffer_is_handed_on_as_such(location: str) -> None:

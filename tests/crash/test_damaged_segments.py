@@ -199,10 +199,9 @@ def test_a_checkpoint_of_such_a_segment_is_corrupt_too(steps: Path, tmp_path: Pa
     raw = steps.read_bytes()
     forged = patched(raw, 640 + 192 * 3 + 96, "<I", 6)
     steps.write_bytes(with_checksum(forged))
-    core = _core.Buffer()
-    core._open("shm:hostile", True)
-    core._checkpoint(str(tmp_path / "saved"))
-    core._release()
+    local = _core.Local.open("shm:hostile", True)
+    local.save(str(tmp_path / "saved"))
+    local.close()
     with pytest.raises(Corrupt, match="terminated"):
         ReplayBuffer.restore(tmp_path / "saved", "shm:again")
     assert [path.name for path in steps.parent.iterdir()] == [steps.name]

@@ -77,11 +77,11 @@ def test_a_child_that_closes_all_descriptors_works_or_is_refused(location: str) 
         for i in range(10):
             add(buffer, i)
         check_rows(buffer.sample(20))
-        assert [o[2] for o in buffer._owners() if o[1] == os.getpid()] == [True]
+        assert [o[2] for o in buffer._engine.owners() if o[1] == os.getpid()] == [True]
         if location != "shm:":
             with ReplayBuffer.open(location) as other:
                 add(other, 5)
-                assert other._verify() == []
+                assert other._engine.verify() == []
 
 
 CLOSE_ALL = """
@@ -121,7 +121,7 @@ def test_a_process_that_closes_all_descriptors_goes_on() -> None:
     with make(strategy="prioritized") as buffer, running(CLOSE_ALL) as process:
         assert process.first == "works\n"
         # Its locks are gone, and yet it lives: its pid says so.
-        assert [o[2] for o in buffer._owners() if o[1] == process.pid] == [True]
+        assert [o[2] for o in buffer._engine.owners() if o[1] == process.pid] == [True]
         with ReplayBuffer.open("shm:hostile") as other:
             for i in range(3000):
                 add(other, i)

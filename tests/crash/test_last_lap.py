@@ -139,7 +139,7 @@ def check_to_the_end(path: Path, strategy: Any, cer: bool, storage: Any) -> None
         for _ in range(20):
             assert min(buffer.sample(2)["indices"]) >= 8 * LAST_LAP - 8
         buffer.checkpoint(path.with_suffix(".saved"))
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
     with ReplayBuffer.restore(path.with_suffix(".saved")) as again:
         assert again.latest(8)["indices"].tolist() == list(range(8 * LAST_LAP - 8, 8 * LAST_LAP))
         assert fill_up(again) == []

@@ -50,16 +50,16 @@ def test_writers_in_two_pid_namespaces_are_told_apart() -> None:
         # Both have the same pid, each in its own namespace.
         assert one.first == two.first == "1\n"
         add(buffer, 3_000_000)
-        alive = [(o[1], o[2], o[3]) for o in buffer._owners()]
+        alive = [(o[1], o[2], o[3]) for o in buffer._engine.owners()]
         assert alive.count((1, True, False)) == 2
         assert (os.getpid(), True, True) in alive
         check_rows(buffer.sample(200))
 
         kill_group(one)
-        wait_until(lambda: [o[2] for o in buffer._owners() if o[1] == 1].count(False) == 1)
+        wait_until(lambda: [o[2] for o in buffer._engine.owners() if o[1] == 1].count(False) == 1)
         # Who comes next mends what the dead one left, and nothing of the living one.
         with ReplayBuffer.open("shm:hostile") as other:
-            assert [o[2] for o in other._owners() if o[1] == 1] == [True]
+            assert [o[2] for o in other._engine.owners() if o[1] == 1] == [True]
             before = rows_of(other, 2_000_000)
             for i in range(200):
                 add(other, 3_000_001 + i)
@@ -67,10 +67,10 @@ def test_writers_in_two_pid_namespaces_are_told_apart() -> None:
             wait_until(lambda: rows_of(other, 2_000_000) > before)
         assert two.poll() is None
         kill_group(two)
-        wait_until(lambda: [o[2] for o in buffer._owners() if o[1] == 1] == [False])
+        wait_until(lambda: [o[2] for o in buffer._engine.owners() if o[1] == 1] == [False])
         with ReplayBuffer.open("shm:hostile") as other:
-            assert not any(o[2] for o in other._owners() if o[1] == 1)
-            assert other._verify() == []
+            assert not any(o[2] for o in other._engine.owners() if o[1] == 1)
+            assert other._engine.verify() == []
             check_rows(other.latest(64))
 
 
@@ -84,7 +84,7 @@ def test_a_stopped_writer_of_another_namespace_lives() -> None:
         os.kill(child, signal.SIGSTOP)
         for i in range(300):
             add(buffer, i)
-        assert [o[2] for o in buffer._owners() if o[1] == 1] == [True]
+        assert [o[2] for o in buffer._engine.owners() if o[1] == 1] == [True]
         os.kill(child, signal.SIGCONT)
         kill_group(one)
 
@@ -95,7 +95,7 @@ os.closerange(3, 1000)
 descriptors = [os.open("/dev/null", os.O_RDWR) for _ in range(30)]
 for i in range(300):
     add(buffer, i)
-print([owner[2] for owner in buffer._owners() if not owner[3]], flush=True)
+print([owner[2] for owner in buffer._engine.owners() if not owner[3]], flush=True)
 """
 
 

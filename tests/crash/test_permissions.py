@@ -96,7 +96,7 @@ def test_a_reader_writes_nothing(shm_dir: Path, strategy: str) -> None:
         check_rows(reader.sample(50))
         reader.latest(3)
         reader.stats()
-        reader._verify()
+        reader._engine.verify()
         for refused in (reader.clear, lambda: add(reader, 1)):
             with pytest.raises(ReadOnly):
                 refused()

@@ -34,7 +34,7 @@ def test_a_stopped_writer_keeps_its_block_and_holds_up_nobody() -> None:
         for i in range(1000):
             add(buffer, i)
         check_rows(buffer.sample(200))
-        assert [o[2] for o in buffer._owners() if o[1] == process.pid] == [True]
+        assert [o[2] for o in buffer._engine.owners() if o[1] == process.pid] == [True]
         assert (buffer.latest(64)["number"] >= 1_000_000).any()  # its block was not stolen
         os.kill(process.pid, signal.SIGCONT)
         before = rows_of(buffer, 1_000_000)

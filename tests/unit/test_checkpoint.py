@@ -270,7 +270,7 @@ def check_rows(buffer: ReplayBuffer, killed: int = 0) -> None:
     batch = buffer.latest(buffer.capacity)
     assert len(batch["n"]) == len(buffer)
     np.testing.assert_array_equal(batch["x"], np.repeat(batch["n"][:, None], 4, 1).astype("f4"))
-    assert buffer._verify() == []
+    assert buffer._engine.verify() == []
     # A row's priority follows from its number: it has its own. A writer that was killed may have
     # taken that of the row it was about to overwrite; then it has the largest, here and there.
     raws = buffer.priorities(batch["indices"])

@@ -146,9 +146,8 @@ def row_of(number: int, action: int) -> tuple[Any, ...]:
 
 
 def config_of(buffer: ReplayBuffer) -> dict[str, Any]:
-    facts = buffer._facts()
+    facts = buffer._engine.target.facts()
     options = buffer.config.core_options(facts["seed"])
-    del options["scheduled"]
     chosen = {name: facts[name] for name in ("block_rows", "beta_end")}
     return {name: float(value) for name, value in {**options, **chosen}.items()}
 
@@ -296,7 +295,7 @@ def test_the_table_has_every_option() -> None:
     header = (ROOT / "include/replay_buffer/config.h").read_text()
     body = header[header.index("struct BufferConfig") :]
     of_cpp = re.findall(r"^ +[\w:]+ (\w+) = .*;", body, re.MULTILINE)
-    told = set(BufferConfig(1).core_options(0)) - {"scheduled"}
+    told = set(BufferConfig(1).core_options(0))
     assert set(of_cpp) == told | OF_CPP
 
 
@@ -309,7 +308,7 @@ def test_cpp_follows_what_python_has_set(
     check_script(cpp(program, "open", other.location), wanted)
     default = places.make(case.without())
     assert not same(python(places.open(default.location)), wanted)
-    assert other._verify() == []
+    assert other._engine.verify() == []
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -320,7 +319,7 @@ def test_python_follows_what_cpp_has_set(
     one = ReplayBuffer.create(by_python, case.config(), schema=SCHEMA, seed=case.seed)
     places.buffers.append(one)
     options = case.config().core_options(case.seed)
-    given = [f"{name}={float(value)!r}" for name, value in options.items() if name != "scheduled"]
+    given = [f"{name}={float(value)!r}" for name, value in options.items()]
     with Program(program, "create", by_cpp, *given) as process:
         assert process.ask(f"fill {ROWS}") == python_does(one, f"fill {ROWS}")
         other = places.open(by_cpp)
@@ -422,7 +421,7 @@ def test_both_compress_the_same_columns(program: Path, places: Places) -> None:
     ) as process:
         assert process.ask(f"fill {ROWS}") == list(range(ROWS))
         other = places.open(by_cpp)
-        assert other._facts()["columns"] == one._facts()["columns"]
+        assert other._engine.target.facts()["columns"] == one._engine.target.facts()["columns"]
         assert other.schema is not None
         assert [path for path, c in other.schema.columns if c.compression] == ["obs", "next_obs"]
         assert other.stats()["compression"] == one.stats()["compression"]

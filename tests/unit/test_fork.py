@@ -195,7 +195,7 @@ buffer = make(8, 3)
 held, done = threading.Event(), threading.Event()
 
 def hold():
-    with buffer._settling:
+    with buffer._client.exchanging:
         held.set()
         done.wait()
 
@@ -225,10 +225,10 @@ def add_for_ever():
         buffer.add_batch(*rows)
 
 def check():
-    assert buffer._verify() == []
+    assert buffer._engine.verify() == []
     assert len(buffer) == buffer.stats()["size"] == len(buffer.latest(65_536)["k"])
     buffer.add(*row(1, width))
-    assert buffer._verify() == []
+    assert buffer._engine.verify() == []
     assert_sound(buffer)
 
 thread = threading.Thread(target=add_for_ever)

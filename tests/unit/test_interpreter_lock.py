@@ -305,6 +305,6 @@ def test_what_reads_and_writes_files_lets_go(what: str, tmp_path: Path) -> None:
             "restore": lambda: ReplayBuffer.restore(tmp_path / "c"),
             "open": reopen,
             "create": create,
-            "verify": buffer._verify,
+            "verify": buffer._engine.verify,
         }
         assert lets_go(calls[what])

@@ -134,10 +134,13 @@ PYTHON_ORDER = [
     {"_core"},
     {"errors", "config", "casting", "forking", "ragged", "schema"},
     {"arguments", "awaiting", "inference", "peeking", "shared_array", "views", "waiting"},
+    {"outputs", "plan"},
+    {"engine"},
+    {"engines"},
     {
-        *("async_calls", "buffer", "conversion", "lifecycle", "reading", "settling", "sharing"),
+        *("async_calls", "buffer", "client", "conversion", "drawing", "reading", "sharing"),
         *("shortage", "stats"),
-        *("circular", "hindsight", "pipeline", "trajectories", "view", "writer", "zero_copy"),
+        *("circular", "hindsight", "pipeline", "view", "writer", "zero_copy"),
     },
     {"vector", "service"},
     {"cluster", "integrations", "dashboard", "cli", "testing"},
@@ -213,6 +216,8 @@ def test_python_imports_point_downwards() -> None:
         ("service.server", "from ..cluster import Shards"),
         ("service.__init__", "from ..cli import main"),
         ("vector", "from replay_buffer import ReplayBuffer"),
+        ("engine", "from .client import Client"),
+        ("engines.local", "from ..buffer import ReplayBuffer"),
         ("buffer", "import replay_buffer"),
     ],
 )
@@ -234,6 +239,82 @@ def test_a_forbidden_import_is_noticed(module: str, line: str) -> None:
 )
 def test_an_allowed_import_is_accepted(module: str, line: str) -> None:
     assert python_violations(module, line) == []
+
+
+# ---- private attributes ----------------------------------------------------------------------
+
+
+def private_reaches(text: str) -> list[str]:
+    """Private attributes that a source takes from something whose class is in another module."""
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    own |= {node.attr for node in attributes if is_self(node.value) and is_store(node)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and is_store(node)}
+    own |= {node.value for node in nodes if isinstance(node, ast.Constant) and is_slot(node.value)}
+    modules = {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    return [
+        f"{ast.unparse(node)} in line {node.lineno}"
+        for node in attributes
+        if node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in own
+        and not is_self(node.value)
+        and ast.unparse(node.value) not in modules
+    ]
+
+
+def is_self(node: ast.expr) -> bool:
+    return ast.unparse(node) in ("self", "cls", "super()")
+
+
+def is_store(node: ast.Attribute | ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def is_slot(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("_") and value.isidentifier()
+
+
+def test_nobody_reaches_into_the_private_attributes_of_another_module() -> None:
+    found = {
+        module: reaches
+        for module, path in python_sources()
+        if (reaches := private_reaches(path.read_text()))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def f(buffer): return buffer._engine",
+        "class A:\n    def f(self): return self._buffer._client",
+        "def f(view): view._aim(None)",
+        "class A:\n    def f(self): self._buffer._closed = True",
+    ],
+)
+def test_a_reach_into_private_attributes_is_noticed(line: str) -> None:
+    assert private_reaches(line) != []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "class A:\n    def f(self): self._x = 1\ndef g(a): return a._x",
+        "class A:\n    def _f(self): ...\ndef g(a): return a._f()",
+        "class A(B):\n    def f(self): return self._of_b + super()._of_c",
+        "import sys\nsys._getframe()",
+    ],
+)
+def test_private_attributes_of_the_own_module_are_no_reach(line: str) -> None:
+    assert private_reaches(line) == []
 
 
 # ---- import replay_buffer --------------------------------------------------------------------

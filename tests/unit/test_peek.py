@@ -486,7 +486,7 @@ def test_who_holds_rows_of_a_closed_buffer_holds_memory_and_nothing_else(
     writer.close()
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
     with ReplayBuffer.open(location) as other:
-        assert [pid for _, pid, *_ in other._owners()] == [os.getpid()]  # its own place
+        assert [pid for _, pid, *_ in other._engine.owners()] == [os.getpid()]  # its own place
         Place(other, other).add(20, CAPACITY + 4)
     assert (int(row), rows.intact()) == (CAPACITY + 3, True)
     del rows

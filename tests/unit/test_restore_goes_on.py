@@ -94,7 +94,7 @@ def assert_equal(one: ReplayBuffer, other: ReplayBuffer, *, batches: bool = True
             np.testing.assert_equal(flat(here.sample(4)), flat(there.sample(4)))
     if one.config.storage == "steps":
         assert one.stats()["episodes"] == other.stats()["episodes"]
-    assert one._verify() == other._verify() == []
+    assert one._engine.verify() == other._engine.verify() == []
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_what_goes_in_comes_out(location: str) -> None:
         ids = buffer.latest(10)["indices"]
         assert check(buffer.get(ids)) == list(range(290, 300))
         assert list(buffer.sample(2)) == ["tokens", "scene", "number", "indices"]
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 @settings(max_examples=40, deadline=None)
@@ -128,7 +128,7 @@ def test_a_ring_holds_the_newest_rows_of_a_list(
             assert numbers == sorted(set(numbers))
             assert numbers[0] >= added - capacity - buffer.stats()["block_rows"]
             assert set(check(buffer.sample(7))) <= set(numbers)
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 @pytest.mark.parametrize("rows", [1, 17, 49, 50, 51, 120])
@@ -149,7 +149,7 @@ def test_a_checkpoint_and_a_reopened_file_have_the_same_rows(rows: int, tmp_path
         assert buffer.stats()["compression"] == ratio
         add_many(buffer, range(rows, rows + 70), offsets=False)
         assert check(buffer.latest(50))[-1] == rows + 69
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 def test_threads_sample_whole_rows_while_others_add() -> None:
@@ -169,7 +169,7 @@ def test_threads_sample_whole_rows_while_others_add() -> None:
                 crowd.repeat(read)
             for writer in [crowd.start(write, who) for who in (1, 2)]:
                 writer.result()
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 @pytest.mark.parametrize("location", ["heap:", "shm:"])
@@ -225,7 +225,7 @@ def test_a_full_arena_ends_a_block_and_nothing_else() -> None:
         lengths = np.diff(batch["tokens"]["offsets"])
         assert (lengths == 40).all()
         assert (batch["tokens"]["values"] == np.repeat(batch["number"], 40)).all()
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 @pytest.mark.parametrize(

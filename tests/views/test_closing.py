@@ -16,27 +16,30 @@ def test_a_batch_that_a_close_comes_before_says_that_the_buffer_is_closed() -> N
     world = World(20)
     world.run(world.open(1), 5, [2])
     view = world.buffer.view(NStep(2))
-    whole = world.buffer.view(Trajectory())._measure()  # type: ignore[attr-defined]
+    whole = world.buffer.view(Trajectory())
     view.sample(1)
+    whole.sample(1)
+    engine = world.buffer._engine
     world.buffer.close()
-    for prepared in (view._sample_prepared, whole._sample_prepared):
+    for drawn in (view, whole):
         with pytest.raises(Closed):
-            prepared(2, out=None, beta=None, timeout=1.0)
+            engine.draw(drawn._source.plan, 2, 0.0, None, 1.0)
 
 
 def test_a_batch_of_transitions_that_a_close_comes_before_says_so_too() -> None:
     buffer = ReplayBuffer(BufferConfig(20))
     buffer.add([0.0], 0, 1.0, [1.0], False)
+    engine = buffer._engine
     buffer.close()
     with pytest.raises(Closed):
-        buffer._sample_prepared(2, out=None, beta=None, timeout=1.0)
+        engine.draw(None, 2, 0.0, None, 1.0)
 
 
 def test_arrays_that_do_not_fit_are_still_no_closed_buffer() -> None:
     buffer = ReplayBuffer(BufferConfig(20))
     buffer.add([0.0], 0, 1.0, [1.0], False)
     with pytest.raises(ValueError, match="do not fit"):
-        buffer._sample_prepared(2, out={"obs": np.zeros(3)}, beta=None, timeout=1.0)
+        buffer._engine.draw(None, 2, 0.0, {"obs": np.zeros(3)}, 1.0)
 
 
 def test_a_buffer_closes_while_threads_make_writers() -> None:

@@ -85,7 +85,7 @@ def test_a_writer_may_be_closed_while_others_append() -> None:
             for thread in threads:
                 with pytest.raises(Closed):
                     thread.result()
-    assert not buffer._verify()
+    assert not buffer._engine.verify()
 
 
 @pytest.mark.parametrize("what", ["view", "writer"])
@@ -161,7 +161,7 @@ def test_flags_that_change_while_they_are_written_do_no_harm() -> None:
         for _ in range(1000):
             with contextlib.suppress(InvalidArgument):  # where a flag was seen: no final_obs
                 writer.append(obs, action, reward, terminated, truncated)
-    assert not buffer._verify()
+    assert not buffer._engine.verify()
 
 
 SCARCE = """

@@ -16,8 +16,9 @@ from replay_buffer import (
     ReplayBuffer,
     Sequence,
     Trajectory,
-    _core,
 )
+from replay_buffer.outputs import spec
+from replay_buffer.plan import Plan
 from views.goals import SCHEMA as GOALS
 from views.goals import distance
 from views.world import FLAGS
@@ -107,17 +108,17 @@ def test_names_that_no_array_has_are_free(name: str, parts: Any) -> None:
 @pytest.mark.parametrize("names", [("k", "k"), ("k", "k/x"), ("k/x", "k-a", "k"), ("indices",)])
 def test_the_core_refuses_two_arrays_of_one_name(names: tuple[str, ...]) -> None:
     buffer = buffer_of(STEPS)
-    view = buffer.view(NStep(2))
     assert buffer.schema is not None
+    made = spec(Plan.of([NStep(2)]), buffer.schema, buffer.config)
     outputs = [(name, 4, -1, False, 4, []) for name in names]
     with pytest.raises(InvalidArgument, match="two arrays"):
-        _core.View()._open(buffer, view._spec(buffer.schema), outputs)
+        buffer._engine.target.recipe(made, outputs)
 
 
 def test_the_core_refuses_an_array_of_the_name_of_a_mask() -> None:
     buffer = buffer_of(PADDED)
-    view = buffer.view()
     assert buffer.schema is not None
+    made = spec(Plan(), buffer.schema, buffer.config)
     outputs = [("obs", 0, 0, False, 11, []), ("obs_mask", 4, -1, False, 4, [])]
     with pytest.raises(InvalidArgument, match="'obs_mask'"):
-        _core.View()._open(buffer, view._spec(buffer.schema), outputs)
+        buffer._engine.target.recipe(made, outputs)

@@ -111,7 +111,7 @@ def test_a_view_writes_no_priority_but_those_it_was_given(strategy: Any) -> None
     np.testing.assert_array_equal(world.buffer.priorities(starts), np.float32(0.25))
     drawn = world.buffer.sample(4000)["indices"]  # by others, they are drawn still
     assert np.isin(between, drawn).all()
-    assert not world.buffer._verify()
+    assert not world.buffer._engine.verify()
 
 
 def test_priorities_of_steps_are_those_given_to_append() -> None:

@@ -1,6 +1,7 @@
 #include "python/batch.h"
 
 #include <cmath>
+#include <string>
 
 #include "python/errors.h"
 
@@ -23,6 +24,43 @@ double checked_beta(PyObject* value, const char* whose) {
   if (text != nullptr) set_error(Error(ErrorCode::kInvalidArgument, text));
   Py_XDECREF(said);
   return -1;
+}
+
+// The exponent of this call: given, scheduled or configured. Negative with an exception set. `self`
+// is the Python object of the handle.
+double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
+  double beta = static_cast<double>(handle.beta);
+  if (given != nullptr) {
+    beta = checked_beta(given, "");
+  } else if (handle.scheduled) {
+    PyObject* step = PyLong_FromUnsignedLongLong(handle.buffer->drawn());
+    PyObject* value =
+        step == nullptr ? nullptr : PyObject_CallMethodOneArg(self, names.scheduled_beta, step);
+    Py_XDECREF(step);
+    if (value == nullptr) return -1;
+    beta = checked_beta(value, " of the schedule");
+    Py_DECREF(value);
+  }
+  return beta;
+}
+
+// The vector of n numbers that stands in a batch beside its columns: a new one, or the caller's.
+// Null, with or without an exception.
+void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh,
+                  Held& held) {
+  if (fresh) {
+    PyObject* array = PyArray_SimpleNew(1, &n, numpy_type);
+    if (array == nullptr) return nullptr;
+    const int status = PyDict_SetItem(batch, key, array);
+    Py_DECREF(array);
+    return status != 0 ? nullptr : PyArray_DATA(reinterpret_cast<PyArrayObject*>(array));
+  }
+  PyObject* array = PyDict_GetItemWithError(batch, key);
+  if (array == nullptr) return nullptr;
+  ColumnType type{};
+  type.numpy_type = numpy_type;
+  held.add(array);
+  return writable_values(array, type, n);
 }
 
 }  // namespace
@@ -53,22 +91,6 @@ npy_intp batch_size_of(const Request& request) {
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(request.batch_size, &overflow);
   return n <= 0 || n > INT32_MAX ? 0 : static_cast<npy_intp>(n);
-}
-
-double beta_of(PyObject* self, const Handle& handle, PyObject* given) {
-  double beta = static_cast<double>(handle.beta);
-  if (given != nullptr) {
-    beta = checked_beta(given, "");
-  } else if (handle.scheduled) {
-    PyObject* step = PyLong_FromUnsignedLongLong(handle.buffer->drawn());
-    PyObject* value =
-        step == nullptr ? nullptr : PyObject_CallMethodOneArg(self, names.scheduled_beta, step);
-    Py_XDECREF(step);
-    if (value == nullptr) return -1;
-    beta = checked_beta(value, " of the schedule");
-    Py_DECREF(value);
-  }
-  return beta;
 }
 
 bool new_columns(const std::vector<ColumnType>& types, const std::vector<Field>& fields, npy_intp n,
@@ -124,27 +146,10 @@ bool own_columns(const std::vector<ColumnType>& types, const std::vector<Field>&
   return true;
 }
 
-void* extra_array(PyObject* batch, PyObject* key, int numpy_type, npy_intp n, bool fresh,
-                  Held& held) {
-  if (fresh) {
-    PyObject* array = PyArray_SimpleNew(1, &n, numpy_type);
-    if (array == nullptr) return nullptr;
-    const int status = PyDict_SetItem(batch, key, array);
-    Py_DECREF(array);
-    return status != 0 ? nullptr : PyArray_DATA(reinterpret_cast<PyArrayObject*>(array));
-  }
-  PyObject* array = PyDict_GetItemWithError(batch, key);
-  if (array == nullptr) return nullptr;
-  ColumnType type{};
-  type.numpy_type = numpy_type;
-  held.add(array);
-  return writable_values(array, type, n);
-}
-
 bool prepare_draw(PyObject* self, const Handle& handle, const Request& request, npy_intp n,
-                  bool fast, Share& share, float& beta) {
+                  Share& share, float& beta) {
   if ((request.timeout != nullptr || handle.buffer->limiter().active()) &&
-      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share, fast)) {
+      !take_share(handle, Want::kDraw, static_cast<std::size_t>(n), request.timeout, share, true)) {
     return false;
   }
   beta = 0;
@@ -172,6 +177,13 @@ bool make_arrays(const std::vector<ColumnType>& types, const std::vector<Field>&
   }
   if (arrays.ids == nullptr || (weighted && arrays.weights == nullptr)) return false;
   return fresh || arrays.held.apart();
+}
+
+nanobind::object taken(PyObject* batch, const char* what) {
+  if (batch != nullptr) return nanobind::steal(batch);
+  if (PyErr_Occurred() != nullptr) throw nanobind::python_error();
+  throw Error(ErrorCode::kSchemaMismatch,
+              std::string("the arrays in `out` do not fit the ") + what);
 }
 
 bool Held::apart() const {

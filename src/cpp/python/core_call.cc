@@ -29,10 +29,10 @@ void CoreCall::restore() {
   }
 }
 
-void CoreCall::begin_on_disk(const Handle& handle) {
-  disk_ = &handle;
+void CoreCall::begin_on_disk(const Local& local) {
+  disk_ = &local;
   start_ = os::coarse_ns();
-  if (handle.slow_disk.load(std::memory_order_relaxed)) let_go();
+  if (local.slow_disk.load(std::memory_order_relaxed)) let_go();
 }
 
 void CoreCall::end_on_disk() const {

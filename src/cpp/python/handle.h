@@ -1,8 +1,8 @@
-// The Python object around a buffer: _core.Buffer.
+// The Python objects around a buffer: _core.Local, an open segment with all that can be done to it,
+// and _core.Buffer, which has the calls that must be fast.
 //
-// A handle is empty until its schema is known (settle) and again after close(); then every call
-// goes to the Python class, which knows what to do or say. All access is with the GIL; a call that
-// may let go of it (CoreCall) keeps the buffer alive with a reference of its own.
+// All access is with the GIL; a call that may let go of it (CoreCall) keeps the buffer alive with a
+// reference of its own.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,9 @@
 
 namespace replay_buffer::python {
 
-struct Handle {
+// A segment that is open in this process, and what calls on its rows need to know. Without a buffer
+// after it was closed.
+struct Local {
   std::shared_ptr<Buffer> buffer;
   std::vector<ColumnType> types;
   std::vector<Field> fields;
@@ -26,13 +28,23 @@ struct Handle {
   bool ragged = false;    // some column has values whose length varies
   bool squeezed = false;  // some column is compressed
   bool on_disk = false;
-  bool scheduled = false;  // the Python class has a schedule: self._scheduled_beta(draws so far)
   mutable std::atomic<bool> slow_disk{false};
   std::size_t row_work = 0;  // to find a row and move it, as in os/let_go.h
 
   bool weighted() const { return buffer->ring().priorities.has_value(); }
   // The work of moving so many bytes of values; to unpack takes longer than to copy.
   std::size_t work_of(std::size_t bytes) const { return squeezed ? 4 * bytes : bytes; }
+};
+
+// Takes a buffer over.
+void use(Local& local, std::shared_ptr<Buffer> buffer);
+// The buffer. Throws kClosed.
+Buffer& opened(const Local& local);
+
+// What the fast calls of a ReplayBuffer go to: a Local's buffer, or nothing. Then they go to the
+// Python class, which knows what to do or say. A handle is aimed once, and emptied once.
+struct Handle : Local {
+  bool scheduled = false;  // the Python class has a schedule: self._scheduled_beta(draws so far)
 };
 
 // The handle inside a Python object of class _core.Buffer or a subclass.
@@ -109,11 +121,11 @@ class CoreCall final : os::Holding {
     if (os::is_long(work)) [[unlikely]]
       let_go();
   }
-  // The same on the rows of a handle, which outlives it. Those of a file may have to come from the
+  // The same on the rows of a Local, which outlives it. Those of a file may have to come from the
   // disk: a call is expected to wait for that if the one before it did.
-  CoreCall(const Handle& handle, std::size_t work) : CoreCall(work) {
-    if (handle.on_disk) [[unlikely]]
-      begin_on_disk(handle);
+  CoreCall(const Local& local, std::size_t work) : CoreCall(work) {
+    if (local.on_disk) [[unlikely]]
+      begin_on_disk(local);
   }
   ~CoreCall() {
     os::holding = nullptr;
@@ -131,11 +143,11 @@ class CoreCall final : os::Holding {
 
  private:
   void restore();
-  void begin_on_disk(const Handle& handle);
+  void begin_on_disk(const Local& local);
   void end_on_disk() const;
 
   PyThreadState* state_ = nullptr;
-  const Handle* disk_ = nullptr;
+  const Local* disk_ = nullptr;
   std::uint64_t start_ = 0;
 };
 
@@ -149,8 +161,5 @@ PyObject* py_update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t
 PyObject* py_append(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* py_view_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                          PyObject* kwnames);
-// The same for arguments that the slow method has prepared: an error instead of another slow call.
-PyObject* py_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
-                             PyObject* kwnames);
 
 }  // namespace replay_buffer::python

@@ -2,8 +2,6 @@
 //
 // An InPlace is the base of its arrays. It keeps the memory mapped, whatever becomes of the buffer.
 // All addresses come from the checked layout, and lie in the segment whatever a damaged one says.
-#include "python/in_place.h"
-
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <string>
 
 #include "core/ring.h"
+#include "python/local.h"
 #include "replay_buffer/error.h"
 
 namespace nb = nanobind;
@@ -124,18 +123,14 @@ nb::object gone(const InPlace& self, const nb::object& ids) {
 
 }  // namespace
 
-void bind_in_place(nb::module_& m, nb::class_<Handle>& handle) {
+void bind_in_place(nb::module_& m, nb::class_<Local>& local) {
   nb::class_<InPlace>(m, "InPlace")
       .def_prop_ro("capacity", [](const InPlace& self) { return self.ring().rows.capacity(); })
       .def("row", &row)
       .def("run", &run)
       .def("intact", &intact)
       .def("gone", &gone);
-  handle.def("_in_place", [](const Handle& h) {
-    if (!h.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
-    h.buffer->mend_after_fork();
-    return InPlace(h.buffer->ring());
-  });
+  local.def("in_place", [](const Local& l) { return InPlace(opened(l).ring()); });
 }
 
 }  // namespace replay_buffer::python

@@ -1,10 +1,10 @@
-// Making, opening and removing the buffer behind a handle.
-#include "python/lifecycle.h"
-
+// Making, opening, saving and removing segments.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <utility>
 
 #include "core/checkpoint.h"
@@ -12,7 +12,7 @@
 #include "core/verify.h"
 #include "os/directory.h"
 #include "python/errors.h"
-#include "python/handle.h"
+#include "python/local.h"
 
 namespace nb = nanobind;
 
@@ -67,33 +67,21 @@ BufferConfig to_config(const nb::dict& options) {
   return config;
 }
 
-void use(Handle& handle, std::shared_ptr<Buffer> buffer, bool scheduled) {
-  const Layout& layout = buffer->layout();
-  handle.types.clear();
-  for (const Column& column : layout.schema) handle.types.push_back(column_type(column));
-  handle.fields = make_fields(layout.schema);
-  handle.ragged = handle.squeezed = false;
-  for (const Column& column : layout.schema) {
-    handle.ragged |= column.variable();
-    handle.squeezed |= column.codec != Codec::kNone;
-  }
-  handle.beta = layout.settings.beta;
-  handle.scheduled = scheduled;
-  handle.steps = layout.has_steps();
-  handle.row_work = os::kFindWork + handle.work_of(layout.row_bytes);
-  handle.on_disk = buffer->ring().segment->location().kind == Location::Kind::kFile;
-  handle.slow_disk = handle.on_disk;  // until the first call shows that it is not
-  handle.buffer = std::move(buffer);
-}
-
 os::Access access_of(bool readonly) {
   return readonly ? os::Access::kRead : os::Access::kReadWrite;
 }
 
 Existing existing(bool overwrite) { return overwrite ? Existing::kReplace : Existing::kRefuse; }
 
-void create(Handle& handle, const std::string& location, const std::vector<ColumnArgument>& columns,
-            const nb::dict& options, bool overwrite) {
+std::unique_ptr<Local> local_of(std::shared_ptr<Buffer> buffer) {
+  auto local = std::make_unique<Local>();
+  use(*local, std::move(buffer));
+  return local;
+}
+
+std::unique_ptr<Local> create(const std::string& location,
+                              const std::vector<ColumnArgument>& columns, const nb::dict& options,
+                              bool overwrite) {
   const Location where = Location::parse(location);
   const Schema schema = to_schema(columns);
   const BufferConfig config = to_config(options);
@@ -104,23 +92,22 @@ void create(Handle& handle, const std::string& location, const std::vector<Colum
     buffer =
         std::make_shared<Buffer>(Segment::create(where, config, schema, {}, existing(overwrite)));
   }
-  use(handle, std::move(buffer), nb::cast<bool>(options["scheduled"]));
+  return local_of(std::move(buffer));
 }
 
-void open(Handle& handle, const std::string& location, bool readonly) {
+std::unique_ptr<Local> open(const std::string& location, bool readonly) {
   const Location where = Location::parse(location);
   std::shared_ptr<Buffer> buffer;
   {
     const CoreCall call(CoreCall::kWaits);
     buffer = std::make_shared<Buffer>(Segment::open(where, access_of(readonly)));
   }
-  const bool scheduled = buffer->layout().settings.beta_steps != 0;
-  use(handle, std::move(buffer), scheduled);
+  return local_of(std::move(buffer));
 }
 
 // One whose file another process handed over; takes the descriptor over. Its open file description
 // is shared with that process, and so are its locks: this one needs its own.
-void adopt(Handle& handle, int fd, const std::string& location, bool readonly) {
+std::unique_ptr<Local> adopt(int fd, const std::string& location, bool readonly) {
   const Location where = Location::parse(location);
   std::shared_ptr<Buffer> buffer;
   {
@@ -129,19 +116,12 @@ void adopt(Handle& handle, int fd, const std::string& location, bool readonly) {
     buffer = std::make_shared<Buffer>(
         Segment::adopt(given.reopen(access_of(readonly)), where, access_of(readonly)));
   }
-  const bool scheduled = buffer->layout().settings.beta_steps != 0;
-  use(handle, std::move(buffer), scheduled);
-}
-
-Buffer& opened(const Handle& handle) {
-  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
-  handle.buffer->mend_after_fork();
-  return *handle.buffer;
+  return local_of(std::move(buffer));
 }
 
 // What the segment says of itself: the options it was made with and its columns.
-nb::dict facts(const Handle& handle) {
-  const Buffer& buffer = opened(handle);
+nb::dict facts(const Local& local) {
+  const Buffer& buffer = opened(local);
   const Settings& s = buffer.layout().settings;
   nb::dict d;
   d["capacity"] = s.capacity;
@@ -166,16 +146,16 @@ nb::dict facts(const Handle& handle) {
   return d;
 }
 
-std::vector<std::string> violations(const Handle& handle) {
-  opened(handle);
-  const std::shared_ptr<Buffer> keep = handle.buffer;
+std::vector<std::string> violations(const Local& local) {
+  opened(local);
+  const std::shared_ptr<Buffer> keep = local.buffer;
   const CoreCall call(CoreCall::kWaits);
   return verify(keep->ring(), keep->owners());
 }
 
-nb::dict checkpoint(const Handle& handle, const std::string& path) {
-  opened(handle);
-  const std::shared_ptr<Buffer> keep = handle.buffer;
+nb::dict save(const Local& local, const std::string& path) {
+  opened(local);
+  const std::shared_ptr<Buffer> keep = local.buffer;
   CheckpointResult result;
   {
     const CoreCall call(CoreCall::kWaits);
@@ -188,8 +168,8 @@ nb::dict checkpoint(const Handle& handle, const std::string& path) {
   return d;
 }
 
-void restore(Handle& handle, const std::string& path, const std::string& location, bool limiter,
-             bool overwrite) {
+std::unique_ptr<Local> restore(const std::string& path, const std::string& location, bool limiter,
+                               bool overwrite) {
   const Location where = Location::parse(location);
   std::shared_ptr<Buffer> buffer;
   {
@@ -199,14 +179,13 @@ void restore(Handle& handle, const std::string& path, const std::string& locatio
         restore_checkpoint(path, where, limiter, &room, existing(overwrite)));
     buffer->resume(room);
   }
-  const bool scheduled = buffer->layout().settings.beta_steps != 0;
-  use(handle, std::move(buffer), scheduled);
+  return local_of(std::move(buffer));
 }
 
 using IdentityTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
 
-IdentityTuple identity(const Handle& handle) {
-  const SegmentIdentity own = opened(handle).ring().segment->identity();
+IdentityTuple identity(const Local& local) {
+  const SegmentIdentity own = opened(local).ring().segment->identity();
   return {own.file.device, own.file.inode, own.lineage};
 }
 
@@ -216,27 +195,26 @@ bool remove_own(const std::string& location, const IdentityTuple& own) {
   return Segment::remove(where, {{std::get<0>(own), std::get<1>(own)}, std::get<2>(own)});
 }
 
-int descriptor(const Handle& handle) {
-  const os::File* file = opened(handle).ring().segment->file();
+int descriptor(const Local& local) {
+  const os::File* file = opened(local).ring().segment->file();
   return file == nullptr ? -1 : file->fd();
 }
 
 }  // namespace
 
-void bind_lifecycle(nb::module_& m, nb::class_<Handle>& handle) {
-  handle.def("_create", &create)
-      .def("_open", &open)
-      .def("_adopt", &adopt)
-      .def("_checkpoint", &checkpoint)
-      .def("_restore", &restore)
-      .def("_facts", &facts)
-      .def("_descriptor", &descriptor)
-      .def("_identity", &identity)
-      .def("_verify", &violations)
-      .def("_writable", [](const Handle& h) { return opened(h).writable(); })
-      .def("_flush", [](const Handle& h) {
-        const std::shared_ptr<Buffer> keep = h.buffer;
-        opened(h);
+void bind_lifecycle(nb::module_& m, nb::class_<Local>& local) {
+  local.def_static("create", &create)
+      .def_static("open", &open)
+      .def_static("adopt", &adopt)
+      .def_static("restore", &restore)
+      .def("save", &save)
+      .def("facts", &facts)
+      .def("descriptor", &descriptor)
+      .def("identity", &identity)
+      .def("verify", &violations)
+      .def("flush", [](const Local& l) {
+        const std::shared_ptr<Buffer> keep = l.buffer;
+        opened(l);
         const CoreCall call(CoreCall::kWaits);
         keep->flush();
       });

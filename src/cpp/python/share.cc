@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "python/errors.h"
+#include "python/local.h"
 
 namespace nb = nanobind;
 
@@ -38,22 +39,25 @@ bool read_timeout(PyObject* given, double& seconds) {
   return false;
 }
 
+nb::object waiting_module() {
+  return nb::steal(PyImport_GetModule(nb::str("replay_buffer.waiting").ptr()));
+}
+
 // Seconds after which a call warns that waits without a timeout: waiting.LONG.
 double long_wait() {
-  const nb::object name = nb::str("replay_buffer.waiting");
-  const nb::object module = nb::steal(PyImport_GetModule(name.ptr()));
-  return module.is_valid() ? nb::cast<double>(module.attr("LONG"))
-                           : std::numeric_limits<double>::infinity();
+  const nb::object waiting = waiting_module();
+  return waiting.is_valid() ? nb::cast<double>(waiting.attr("LONG"))
+                            : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
 
-bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeout, Share& share,
+bool take_share(const Local& local, Want want, std::size_t n, PyObject* timeout, Share& share,
                 bool timed_elsewhere) try {
   double limit = 0;
   if (!read_timeout(timeout, limit)) return false;
-  const std::shared_ptr<Buffer> buffer = handle.buffer;
-  // What a number does when it is asked for its value can close the handle.
+  const std::shared_ptr<Buffer> buffer = local.buffer;
+  // What a number does when it is asked for its value can close the buffer.
   if (!buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
   Limiter& limiter = buffer->limiter();
   if (!limiter.active()) return true;
@@ -71,7 +75,7 @@ bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeou
     if (waited >= limit) throw Error(ErrorCode::kTimeout, wait.complaint(std::min(waited, limit)));
     if (waited >= warn_after) {
       warn_after = kNever;
-      nb::find(handle).attr("_warn_of_wait")(wait.complaint(waited));
+      waiting_module().attr("warn_of_owners")(wait.complaint(waited), owners_of(local));
     }
     const Seconds slice(std::min(limit - waited, Seconds(Limiter::kSlice).count()));
     {
@@ -81,7 +85,7 @@ bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeou
       }
     }
     if (PyErr_CheckSignals() != 0) return false;
-    if (handle.buffer != buffer) {
+    if (local.buffer != buffer) {
       throw Error(ErrorCode::kClosed, "the buffer was closed while this call waited");
     }
     if (share.taken()) return true;

@@ -10,11 +10,11 @@ namespace replay_buffer::python {
 
 // Takes the share of a call that draws or adds n rows, where there is a limiter. Waits without the
 // GIL, for `timeout` seconds (null or None: as long as it takes, with a warning when that is long),
-// serves signals meanwhile, and ends when the handle is closed. With `timed_elsewhere` a call with
+// serves signals meanwhile, and ends when the Local is closed. With `timed_elsewhere` a call with
 // a timeout does not wait here. False with an exception set, or without one where it would have had
-// to wait; true with the handle still open. REQUIRES: the caller keeps the buffer of the handle
-// alive longer than the share.
-bool take_share(const Handle& handle, Want want, std::size_t n, PyObject* timeout, Share& share,
+// to wait; true with the Local still open. REQUIRES: the caller keeps the buffer alive longer than
+// the share.
+bool take_share(const Local& local, Want want, std::size_t n, PyObject* timeout, Share& share,
                 bool timed_elsewhere = false);
 
 }  // namespace replay_buffer::python

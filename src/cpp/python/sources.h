@@ -18,11 +18,11 @@ struct Sources {
 // Finds the bytes of every column of a field; read(value, type) gives those of one, or null. False,
 // with an exception when a key of a dict raised one.
 template <class Read>
-bool read_field(const Handle& handle, const Field& field, PyObject* value, Sources& sources,
+bool read_field(const Local& local, const Field& field, PyObject* value, Sources& sources,
                 const Read& read) {
   if (field.column >= 0) {
     const auto c = static_cast<std::size_t>(field.column);
-    return (sources.columns[c] = read(value, handle.types[c])) != nullptr;
+    return (sources.columns[c] = read(value, local.types[c])) != nullptr;
   }
   if (!PyDict_Check(value) ||
       PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(field.children.size())) {
@@ -33,7 +33,7 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, Sourc
     if (inner == nullptr) return false;
     if (child.column >= 0) sources.held.add(inner);
     Py_INCREF(inner);  // a dict, too, has to outlive what its keys do
-    const bool fits = read_field(handle, child, inner, sources, read);
+    const bool fits = read_field(local, child, inner, sources, read);
     Py_DECREF(inner);
     if (!fits) return false;
   }
@@ -42,10 +42,9 @@ bool read_field(const Handle& handle, const Field& field, PyObject* value, Sourc
 
 // The same for all fields of a call.
 template <class Read>
-bool read_fields(const Handle& handle, PyObject* const* values, Sources& sources,
-                 const Read& read) {
-  for (const Field& field : handle.fields) {
-    if (!read_field(handle, field, *values++, sources, read)) return false;
+bool read_fields(const Local& local, PyObject* const* values, Sources& sources, const Read& read) {
+  for (const Field& field : local.fields) {
+    if (!read_field(local, field, *values++, sources, read)) return false;
   }
   return true;
 }
@@ -60,8 +59,8 @@ struct Options {
 // The values of a call by field, and its options; false when a field is left open or a keyword is
 // not one of them. Keywords that Python code writes out are interned, so comparing pointers finds
 // them.
-bool values_by_field(const Handle& handle, PyObject* const* args, Py_ssize_t nargs,
-                     PyObject* kwnames, PyObject** values, Options& options);
+bool values_by_field(const Local& local, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+                     PyObject** values, Options& options);
 
 // The priorities of n rows; false when there are none to be had as they are, or one is not allowed.
 bool read_priorities(PyObject* given, npy_intp n, std::vector<float>& raws);

@@ -1,9 +1,11 @@
-// The Python object around a view: _core.View, and its sample.
-#include "python/view.h"
+// The Python objects around a view: _core.Recipe, what it makes of an open segment, and _core.View,
+// whose sample is fast.
+#include "core/view.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -15,10 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/view.h"
 #include "python/batch.h"
-#include "python/errors.h"
-#include "python/handle.h"
+#include "python/local.h"
 #include "python/ragged.h"
 #include "python/share.h"
 
@@ -34,9 +34,10 @@ using OutputArgument =
 // Every column once, those of the observation twice, all rows of each, and what stands beside them.
 constexpr std::size_t kMaxOutputs = 3 * kMaxColumns + 8;
 
-// Empty until the columns are known; then every call goes to the Python class, as with Handle.
-struct ViewHandle {
-  nb::object owner;                // the Python object of the buffer
+// Stays what it is, so that calls without the GIL may use it.
+struct Recipe {
+  nb::object keep;  // the Python object of the Local
+  const Local* local;
   std::shared_ptr<Buffer> buffer;  // outlives the view
   std::unique_ptr<View> view;
   std::vector<Output> outputs;  // without their memory
@@ -44,8 +45,14 @@ struct ViewHandle {
   std::vector<Field> fields;
   std::size_t time = 0;
   mutable std::atomic<std::uint64_t> calls{0};  // of make()
+};
 
-  const Handle& handle() const { return handle_of(owner.ptr()); }
+// What the fast calls of a view go to. Without a recipe, as until the columns are known, every call
+// goes to the Python class, as with Handle.
+struct ViewHandle {
+  nb::object owner;  // the Python object of the buffer
+  nb::object keep;   // that of the recipe
+  const Recipe* recipe = nullptr;
 };
 
 ViewHandle& view_of(PyObject* self) {
@@ -106,45 +113,6 @@ void check_names(const Schema& arrays) {
               "two arrays of a view are called '" + twice->substr(0, twice->size() - 1) + "'");
 }
 
-// Takes over the buffer of `owner`, whose columns are known. Of threads that do so at once the
-// first one counts: a view stays what it is, so that calls without the GIL may use it.
-void open(ViewHandle& self, nb::object owner, const nb::dict& spec,
-          const std::vector<OutputArgument>& outputs) {
-  if (self.view) return;
-  if (outputs.size() > kMaxOutputs) {
-    throw Error(ErrorCode::kInvalidArgument, "a view of so many columns cannot be made");
-  }
-  const Handle& handle = handle_of(owner.ptr());
-  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
-  auto view = std::make_unique<View>(handle.buffer->ring(), to_spec(spec));
-  Schema schema;
-  self.outputs.clear();
-  self.types.clear();
-  const std::size_t time = view->spec().burn_in + view->spec().length;
-  for (const auto& [name, role, column, stacked, dtype, shape] : outputs) {
-    Column described{name, static_cast<DType>(dtype), shape, 0};
-    if (column >= 0 && handle.types.at(static_cast<std::size_t>(column)).item != 0) {
-      described = handle.buffer->layout().schema[static_cast<std::size_t>(column)];
-      described.name = name;
-    }
-    const auto kind = static_cast<Role>(role);
-    // Where the time is not known yet, make() is told it.
-    const std::size_t steps = std::max<std::size_t>(1, time);
-    if (timed(kind) && !described.variable())
-      described.shape.insert(described.shape.begin(), steps);
-    schema.push_back(described);
-    const ColumnType type = column_type(described);
-    self.types.push_back(timed(kind) ? with_time(type, steps) : type);
-    self.outputs.push_back({kind, column, stacked, nullptr});
-  }
-  check_names(schema);
-  self.fields = make_fields(schema);
-  self.time = time;
-  self.view = std::move(view);
-  self.buffer = handle.buffer;
-  self.owner = std::move(owner);
-}
-
 // What the outputs of a view are, and the arrays they go to.
 struct Outputs {
   Outputs(const std::vector<Output>& described, std::byte* const* columns) : n(described.size()) {
@@ -160,105 +128,106 @@ struct Outputs {
 };
 
 // The work of the items of a batch.
-std::size_t items_work(const Handle& handle, const View& view, const ViewBatch& batch) {
+std::size_t items_work(const Local& local, const View& view, const ViewBatch& batch) {
   const std::size_t walk = view.spec().steps * os::kLookWork;
-  return batch.rows * (handle.work_of(view.item_bytes(batch)) + os::kFindWork + walk);
+  return batch.rows * (local.work_of(view.item_bytes(batch)) + os::kFindWork + walk);
 }
 
-void finish(const Handle& handle, const std::shared_ptr<Buffer>& buffer, Draw& draw,
-            const View& view, const ViewBatch& batch, float beta) {
-  const CoreCall call(handle, items_work(handle, view, batch));
-  buffer->finish(draw, view, batch, beta);
-}
-
-// A fast call leaves to `slow` what is not plain, and what has to wait.
-template <class Slow>
-PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                 bool fast, Slow&& slow) {
-  Request request;
-  try {
-    const ViewHandle& view = view_of(self);
-    if (!view.view || !read_request(args, nargs, kwnames, request)) return slow();
-    const nb::object owner = view.owner;  // what a schedule does may end the view
-    const Handle& handle = handle_of(owner.ptr());
-    const std::shared_ptr<Buffer> buffer = handle.buffer;
-    if (!buffer) return slow();
-    const bool weighted = handle.weighted();
-    const npy_intp n = batch_size_of(request);
-    if (n == 0 || (request.beta != nullptr && !weighted)) return slow();
-    Share share;
-    float beta = 0;
-    if (!prepare_draw(owner.ptr(), handle, request, n, fast, share, beta)) {
-      return PyErr_Occurred() != nullptr ? nullptr : slow();
-    }
-    Draw draw(static_cast<std::size_t>(n));
-    buffer->begin(draw, *view.view);  // the rows come into the cache while the arrays are made
-    std::byte* columns[kMaxOutputs];
-    Arrays arrays;
-    const bool made = make_arrays(view.types, view.fields, n, request.out, true, columns, arrays);
-    RaggedOutput ragged(view.types, n, columns);
-    if (!made || !ragged.own(view.types, view.fields, request.out)) {
-      arrays.result.reset();
-      share.give_back();
-      return PyErr_Occurred() != nullptr ? nullptr : slow();
-    }
-    ViewBatch batch;
-    batch.rows = static_cast<std::size_t>(n);
-    batch.time = view.time;
-    batch.ids = arrays.ids;
-    if (weighted) {
-      batch.weights = arrays.weights;
-    } else {
-      std::fill_n(arrays.weights, n, 1.0F);
-    }
-    const Outputs outputs(view.outputs, columns);
-    batch.outputs = outputs;
-    finish(handle, buffer, draw, *view.view, batch, beta);
-    if (!ragged.put(view.types, view.fields, arrays.result.get())) return nullptr;
-    share.keep();
-    return arrays.result.release();
-  } catch (const Error& error) {
-    if (!(fast && waits_for(error, request))) {
-      set_error(error);
-      return nullptr;
-    }
-  } catch (...) {
-    set_current_error();
-    return nullptr;
+// What a view makes of a segment.
+std::unique_ptr<Recipe> recipe_of(const nb::pointer_and_handle<Local>& given, const nb::dict& spec,
+                                  const std::vector<OutputArgument>& outputs) {
+  if (outputs.size() > kMaxOutputs) {
+    throw Error(ErrorCode::kInvalidArgument, "a view of so many columns cannot be made");
   }
-  return slow();
-}
-
-[[noreturn]] void throw_does_not_fit() {
-  throw Error(ErrorCode::kSchemaMismatch, "the arrays in `out` do not fit the view");
-}
-
-const ViewHandle& opened(const ViewHandle& self) {
-  if (!self.view || !self.handle().buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
+  const Local& local = *given.p;
+  opened(local);
+  auto self = std::make_unique<Recipe>();
+  self->keep = nb::borrow(given.h);
+  self->local = given.p;
+  self->buffer = local.buffer;
+  self->view = std::make_unique<View>(local.buffer->ring(), to_spec(spec));
+  self->time = self->view->spec().burn_in + self->view->spec().length;
+  Schema schema;
+  for (const auto& [name, role, column, stacked, dtype, shape] : outputs) {
+    Column described{name, static_cast<DType>(dtype), shape, 0};
+    if (column >= 0 && local.types.at(static_cast<std::size_t>(column)).item != 0) {
+      described = local.buffer->layout().schema[static_cast<std::size_t>(column)];
+      described.name = name;
+    }
+    const auto kind = static_cast<Role>(role);
+    // Where the time is not known yet, make() is told it.
+    const std::size_t steps = std::max<std::size_t>(1, self->time);
+    if (timed(kind) && !described.variable())
+      described.shape.insert(described.shape.begin(), steps);
+    schema.push_back(described);
+    const ColumnType type = column_type(described);
+    self->types.push_back(timed(kind) ? with_time(type, steps) : type);
+    self->outputs.push_back({kind, column, stacked, nullptr});
+  }
+  check_names(schema);
+  self->fields = make_fields(schema);
   return self;
 }
 
-// What the view makes of rows by id, with room for `time` steps: new arrays, or those of `out`.
-// Which of them it could not, and how many.
-nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time,
+void finish(const Local& local, const std::shared_ptr<Buffer>& buffer, Draw& draw, const View& view,
+            const ViewBatch& batch, float beta) {
+  const CoreCall call(local, items_work(local, view, batch));
+  buffer->finish(draw, view, batch, beta);
+}
+
+// Draws n items into new arrays or `out`. Null with an exception set; or without one where an array
+// of the caller's does not fit, and nothing was drawn.
+PyObject* draw_items(const Recipe& recipe, const Local& local,
+                     const std::shared_ptr<Buffer>& buffer, npy_intp n, PyObject* out, float beta,
+                     Share& share) {
+  Draw draw(static_cast<std::size_t>(n));
+  buffer->begin(draw, *recipe.view);  // the rows come into the cache while the arrays are made
+  std::byte* columns[kMaxOutputs];
+  Arrays arrays;
+  const bool made = make_arrays(recipe.types, recipe.fields, n, out, true, columns, arrays);
+  RaggedOutput ragged(recipe.types, n, columns);
+  if (!made || !ragged.own(recipe.types, recipe.fields, out)) return nullptr;
+  ViewBatch batch;
+  batch.rows = static_cast<std::size_t>(n);
+  batch.time = recipe.time;
+  batch.ids = arrays.ids;
+  if (buffer->ring().priorities) {
+    batch.weights = arrays.weights;
+  } else {
+    std::fill_n(arrays.weights, n, 1.0F);
+  }
+  const Outputs outputs(recipe.outputs, columns);
+  batch.outputs = outputs;
+  finish(local, buffer, draw, *recipe.view, batch, beta);
+  if (!ragged.put(recipe.types, recipe.fields, arrays.result.get())) return nullptr;
+  share.keep();
+  return arrays.result.release();
+}
+
+nb::object draw(const Recipe& self, npy_intp n, float beta, const nb::object& out,
+                const nb::object& timeout) {
+  return draw_patiently(*self.local, n, beta, out, timeout, "view",
+                        [&](auto&&... with) { return draw_items(self, with...); });
+}
+
+// What is made of rows by id, with room for `time` steps: new arrays, or those of `out`. Which of
+// them it could not, and how many.
+nb::object make(const Recipe& self, const nb::object& ids, std::size_t time,
                 const nb::object& out) {
-  opened(self);
+  opened(*self.local);
   PyObject* const given = out.is_none() ? nullptr : out.ptr();
   const npy_intp n = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(ids.ptr()));
   std::vector<ColumnType> types = self.types;
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (timed(self.outputs[i].role)) types[i] = with_time(types[i], time);
   }
-  const nb::object result = given == nullptr ? nb::object(nb::dict()) : out;
+  nb::object result = given == nullptr ? nb::object(nb::dict()) : out;
   std::byte* columns[kMaxOutputs];
   Held held;
   const bool made = given == nullptr ? new_columns(types, self.fields, n, result.ptr(), columns)
                                      : own_columns(types, self.fields, n, given, columns, held);
   RaggedOutput ragged(types, n, columns);
-  if (!made || !held.apart() || !ragged.own(types, self.fields, given)) {
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
-    throw_does_not_fit();
-  }
+  if (!made || !held.apart() || !ragged.own(types, self.fields, given)) taken(nullptr, "view");
   nb::object not_made = nb::steal(PyArray_SimpleNew(1, &n, NPY_BOOL));
   if (!not_made.is_valid()) throw nb::python_error();
   std::vector<std::int64_t> found(static_cast<std::size_t>(n));
@@ -273,26 +242,22 @@ nb::object make(const ViewHandle& self, const nb::object& ids, std::size_t time,
   };
   const auto* wanted = static_cast<const std::int64_t*>(data(ids));
   auto* flags = static_cast<std::uint8_t*>(data(not_made));
-  const std::shared_ptr<Buffer> keep = self.buffer;
-  const nb::object owner = self.owner;  // another thread may end the view
-  const Handle& handle = self.handle();
   std::size_t count = 0;
   {
-    const CoreCall call(handle, items_work(handle, *self.view, batch));
-    count = keep->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags,
-                       self.calls.fetch_add(1, std::memory_order_relaxed));
+    const CoreCall call(*self.local, items_work(*self.local, *self.view, batch));
+    count = self.buffer->make(*self.view, {wanted, static_cast<std::size_t>(n)}, batch, flags,
+                              self.calls.fetch_add(1, std::memory_order_relaxed));
   }
   if (!ragged.put(types, self.fields, result.ptr())) throw nb::python_error();
   return nb::make_tuple(result, not_made, count);
 }
 
-nb::object starts(const ViewHandle& self) {
-  opened(self);
-  const std::shared_ptr<Buffer> keep = self.buffer;
+nb::object starts(const Recipe& self) {
+  opened(*self.local);
   std::vector<Place> found;
   {
     const CoreCall call(0);  // the core knows how many rows there are to look at
-    found = keep->starts(*self.view, 0);
+    found = self.buffer->starts(*self.view, 0);
   }
   const auto n = static_cast<npy_intp>(found.size());
   nb::object ids = nb::steal(PyArray_SimpleNew(1, &n, NPY_INT64));
@@ -302,12 +267,12 @@ nb::object starts(const ViewHandle& self) {
   return ids;
 }
 
-PyObject* py_view_sample_prepared(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
-                                  PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, false, [&]() -> PyObject* {
-    opened(view_of(self));
-    throw_does_not_fit();
-  });
+// Of threads that do so at once the first one counts.
+void aim(ViewHandle& self, nb::object owner, nb::object recipe) {
+  if (self.recipe != nullptr) return;
+  self.recipe = nb::cast<const Recipe*>(recipe);
+  self.owner = std::move(owner);
+  self.keep = std::move(recipe);
 }
 
 PyCFunction as_method(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)) {
@@ -319,7 +284,6 @@ PyMethodDef view_methods[] = {
     {"sample", as_method(py_view_sample), METH_FASTCALL | METH_KEYWORDS,
      "sample($self, /, batch_size, *, out=None, beta=None, timeout=None)\n--\n\n"
      "Draw a batch of what the view makes of rows; see ReplayBuffer.sample."},
-    {"_sample_prepared", as_method(py_view_sample_prepared), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 // clang-format on
@@ -335,8 +299,8 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 int clear(PyObject* self) {
   if (!nb::inst_ready(nb::handle(self))) return 0;
   ViewHandle& view = view_of(self);
-  view.view.reset();
-  const std::shared_ptr<Buffer> buffer = std::move(view.buffer);
+  view.recipe = nullptr;
+  const nb::object keep = std::move(view.keep);
   const nb::object owner = std::move(view.owner);
   return 0;
 }
@@ -350,17 +314,23 @@ PyType_Slot view_slots[] = {{Py_tp_methods, view_methods},
 
 PyObject* py_view_sample(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                          PyObject* kwnames) {
-  return sample(self, args, nargs, kwnames, true,
-                [&] { return call_slow(self, names.slow_sample, args, nargs, kwnames); });
+  const ViewHandle& view = view_of(self);
+  const nb::object owner = view.owner;  // what a schedule does may end the view
+  const Handle* handle = view.recipe == nullptr ? nullptr : &handle_of(owner.ptr());
+  const Call call{self, args, nargs, kwnames};
+  return draw_fast(call, owner.ptr(), handle,
+                   [&](auto&&... with) { return draw_items(*view.recipe, with...); });
 }
 
-void bind_view(nb::module_& m) {
+void bind_view(nb::module_& m, nb::class_<Local>& local) {
+  local.def("recipe", &recipe_of);
+  nb::class_<Recipe>(m, "Recipe")
+      .def("draw", &draw, nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+      .def("make", &make, nb::arg(), nb::arg(), nb::arg().none())
+      .def("starts", &starts);
   nb::class_<ViewHandle>(m, "View", nb::type_slots(view_slots), nb::is_weak_referenceable())
       .def(nb::init<>())
-      .def("_open", &open)
-      .def("_is_open", [](const ViewHandle& v) { return v.view != nullptr; })
-      .def("_make", &make, nb::arg("ids"), nb::arg("time"), nb::arg("out") = nb::none())
-      .def("_starts", &starts);
+      .def("_aim", &aim);
 }
 
 }  // namespace replay_buffer::python

@@ -1,5 +1,4 @@
-#include "python/watch.h"
-
+// Who has a segment open: for the command line, which looks at it from outside, and for warnings.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include "os/directory.h"
 #include "os/file.h"
 #include "os/process.h"
+#include "python/local.h"
 #include "replay_buffer/error.h"
 
 namespace nb = nanobind;
@@ -25,12 +25,20 @@ bool in_use(const std::string& location) {
   return !os::File::open(named(location).path(), os::Access::kRead).try_lock_exclusive();
 }
 
-// (slot, pid, alive, pid of this namespace, rows it added, what it waits for) of everybody who
-// writes, or was when it died.
-nb::list owners_of(const Handle& handle) {
-  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
-  const Owners& owners = handle.buffer->owners();
-  const Owner* slots = handle.buffer->ring().segment->owners();
+// So many calls more, or fewer, wait in Python for the rate limiter. False when there is nobody to
+// tell: no limiter, one for reading, or one that is closed.
+bool count_waits(const Local& local, bool adds, int more) {
+  if (!local.buffer || !local.buffer->writable() || !local.buffer->limiter().active()) return false;
+  local.buffer->count_waits(adds ? Want::kAdd : Want::kDraw, more);
+  return true;
+}
+
+}  // namespace
+
+nb::list owners_of(const Local& local) {
+  const Buffer& buffer = opened(local);
+  const Owners& owners = buffer.owners();
+  const Owner* slots = buffer.ring().segment->owners();
   nb::list found;
   for (std::size_t i = 0; i < kOwnerCount; ++i) {
     const Identity who{static_cast<std::uint16_t>(i),
@@ -47,19 +55,8 @@ nb::list owners_of(const Handle& handle) {
   return found;
 }
 
-// So many calls more, or fewer, wait in Python for the rate limiter. False when there is nobody to
-// tell: no limiter, a handle for reading, or one that is closed.
-bool count_waits(const Handle& handle, bool adds, int more) {
-  if (!handle.buffer || !handle.buffer->writable() || !handle.buffer->limiter().active())
-    return false;
-  handle.buffer->count_waits(adds ? Want::kAdd : Want::kDraw, more);
-  return true;
-}
-
-}  // namespace
-
-void bind_watch(nb::module_& m, nb::class_<Handle>& handle) {
-  handle.def("_owners", &owners_of).def("_count_waits", &count_waits);
+void bind_watch(nb::module_& m, nb::class_<Local>& local) {
+  local.def("owners", &owners_of).def("count_waits", &count_waits);
   m.def("in_use", &in_use);
   m.def("segment_path", [](const std::string& location) { return named(location).path(); });
   m.def("remove_abandoned", [] { return os::remove_abandoned(os::shared_memory_dir()); });

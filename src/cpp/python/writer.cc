@@ -1,6 +1,6 @@
-// The Python object around a writer of steps: _core.Writer, and its append.
-#include "python/writer.h"
-
+// The Python objects around a writer of steps: _core.LocalWriter, which writes to an open segment,
+// and _core.Writer, whose append is fast.
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "core/step_writer.h"
 #include "python/errors.h"
-#include "python/handle.h"
+#include "python/local.h"
 #include "python/ragged.h"
 #include "python/share.h"
 #include "python/sources.h"
@@ -20,21 +20,27 @@ namespace nb = nanobind;
 namespace replay_buffer::python {
 namespace {
 
-// Empty until the columns are known, and again after close(); then every call goes to the Python
-// class, as with Handle. All access is with the GIL; a call that lets go of it, or runs Python
-// code, keeps what it needs (Kept): another thread may close the writer meanwhile.
-struct WriterHandle {
-  nb::object owner;                // the Python object of the buffer
+// Without a writer after close(). All access is with the GIL; a call that lets go of it, or runs
+// Python code, keeps what it needs (Kept): another thread may close the writer meanwhile.
+struct LocalWriter {
+  nb::object keep;  // the Python object of the Local
+  const Local* local;
   std::shared_ptr<Buffer> buffer;  // outlives the writer
   std::shared_ptr<StepWriter> writer;
-  bool closed = false;  // for good
-  std::size_t streams = 0;
-  bool same_step = false;
-  std::size_t terminated = 0;  // columns
-  std::size_t truncated = 0;
+  std::size_t streams;
+  bool same_step;
+  std::size_t terminated;  // columns
+  std::size_t truncated;
   const Field* obs = nullptr;
 
-  const Handle& handle() const { return handle_of(owner.ptr()); }
+  bool open() const { return writer && local->buffer; }
+};
+
+// What append goes to. Without one, as until the columns are known, every call goes to the Python
+// class, as with Handle.
+struct WriterHandle {
+  nb::object keep;  // its Python object
+  const LocalWriter* writer = nullptr;
 };
 
 WriterHandle& writer_of(PyObject* self) {
@@ -43,24 +49,21 @@ WriterHandle& writer_of(PyObject* self) {
   return nb::inst_ready(object) ? *nb::inst_ptr<WriterHandle>(object) : never_opened;
 }
 
-// What a call needs to the end, whoever closes the writer. Let go of with the GIL, in the order of
-// WriterHandle.
+// What a call needs to the end, whoever closes the writer.
 struct Kept {
-  explicit Kept(const WriterHandle& self)
-      : owner(self.owner), buffer(self.buffer), writer(self.writer) {}
+  explicit Kept(const LocalWriter& self) : buffer(self.buffer), writer(self.writer) {}
 
-  nb::object owner;
   std::shared_ptr<Buffer> buffer;
   std::shared_ptr<StepWriter> writer;
 };
 
-void write(const Kept& kept, const Handle& handle, const StepBatch& batch) {
-  const CoreCall call(handle, kept.writer->streams() * handle.row_work);
+void write(const Kept& kept, const Local& local, const StepBatch& batch) {
+  const CoreCall call(local, kept.writer->streams() * local.row_work);
   kept.writer->append(batch);
 }
 
 // False with an exception set.
-bool append(const WriterHandle& self, const Sources& sources, const Sources* finals,
+bool append(const LocalWriter& self, const Sources& sources, const Sources* finals,
             const float* raws, std::int64_t* ids, PyObject* timeout) {
   const Kept kept(self);
   StepBatch batch;
@@ -70,22 +73,21 @@ bool append(const WriterHandle& self, const Sources& sources, const Sources* fin
   batch.truncated = reinterpret_cast<const std::uint8_t*>(sources.columns[self.truncated]);
   batch.raws = raws;
   batch.ids = ids;
-  const Handle& handle = handle_of(kept.owner.ptr());
   Share share;
   if (timeout != nullptr || kept.buffer->limiter().active()) {
     const std::size_t n = std::max<std::size_t>(1, kept.writer->next_steps());
-    if (!take_share(handle, Want::kAdd, n, timeout, share)) return false;
+    if (!take_share(*self.local, Want::kAdd, n, timeout, share)) return false;
     if (self.writer != kept.writer) {
       throw Error(ErrorCode::kClosed, "the writer was closed while this call waited");
     }
   }
-  write(kept, handle, batch);
+  write(kept, *self.local, batch);
   share.keep();
   return true;
 }
 
 // The ids of the rows: a vector, or one number for the values of one step of one stream.
-PyObject* append_rows(const WriterHandle& self, const Sources& sources, const Sources* finals,
+PyObject* append_rows(const LocalWriter& self, const Sources& sources, const Sources* finals,
                       const float* raws, PyObject* timeout, bool single) {
   if (single) {
     std::int64_t id = 0;
@@ -107,67 +109,62 @@ PyObject* append_rows(const WriterHandle& self, const Sources& sources, const So
 
 // The values of all streams; or of one, without a leading dimension. False when they need the slow
 // path.
-bool read_all(const WriterHandle& self, const Handle& handle, PyObject* const* values,
-              PyObject* final_obs, Sources& sources, Sources& finals, Scratch& scratch,
-              bool single) {
+bool read_all(const LocalWriter& self, PyObject* const* values, PyObject* final_obs,
+              Sources& sources, Sources& finals, Scratch& scratch, bool single) {
   const auto read = [&](PyObject* value, const ColumnType& type) {
     if (type.item != 0) return static_cast<const std::byte*>(nullptr);
     if (single) return read_value(value, type, scratch);
     auto n = static_cast<npy_intp>(self.streams);
     return read_values(value, type, n);
   };
-  return read_fields(handle, values, sources, read) &&
-         (final_obs == nullptr || read_field(handle, *self.obs, final_obs, finals, read));
+  return read_fields(*self.local, values, sources, read) &&
+         (final_obs == nullptr || read_field(*self.local, *self.obs, final_obs, finals, read));
 }
 
-// Takes over the buffer of `owner`, whose columns are known. Of threads that do so at once the
-// first one counts.
-void open(WriterHandle& self, nb::object owner, std::size_t streams, std::uint32_t autoreset,
-          const std::vector<bool>& observed, int reward, std::size_t terminated,
-          std::size_t truncated) {
-  if (self.closed) throw Error(ErrorCode::kClosed, "the writer is closed");
-  if (self.writer) return;
-  const Handle& handle = handle_of(owner.ptr());
-  if (!handle.buffer) throw Error(ErrorCode::kClosed, "the buffer is closed");
-  for (const Field& field : handle.fields) {
-    if (PyUnicode_CompareWithASCIIString(field.key, "obs") == 0) self.obs = &field;
+std::unique_ptr<LocalWriter> open(const nb::pointer_and_handle<Local>& given, std::size_t streams,
+                                  std::uint32_t autoreset, const std::vector<bool>& observed,
+                                  int reward, std::size_t terminated, std::size_t truncated) {
+  const Local& local = *given.p;
+  Buffer& buffer = opened(local);
+  const auto reset = static_cast<Autoreset>(autoreset);
+  auto self = std::make_unique<LocalWriter>();
+  for (const Field& field : local.fields) {
+    if (PyUnicode_CompareWithASCIIString(field.key, "obs") == 0) self->obs = &field;
   }
-  if (self.obs == nullptr || terminated >= handle.types.size() ||
-      truncated >= handle.types.size()) {
+  if (self->obs == nullptr || terminated >= local.types.size() || truncated >= local.types.size()) {
     throw Error(ErrorCode::kInvalidArgument, "steps have obs, terminated and truncated");
   }
-  self.writer = std::make_shared<StepWriter>(*handle.buffer, streams,
-                                             static_cast<Autoreset>(autoreset), observed, reward);
-  self.buffer = handle.buffer;
-  self.streams = streams;
-  self.same_step = static_cast<Autoreset>(autoreset) == Autoreset::SameStep;
-  self.terminated = terminated;
-  self.truncated = truncated;
-  self.owner = std::move(owner);
+  self->keep = nb::borrow(given.h);
+  self->local = given.p;
+  self->buffer = local.buffer;
+  self->writer = std::make_shared<StepWriter>(buffer, streams, reset, observed, reward);
+  self->streams = streams;
+  self->same_step = reset == Autoreset::SameStep;
+  self->terminated = terminated;
+  self->truncated = truncated;
+  return self;
 }
 
 // Appends what the Python class brought into shape: one array per column.
-nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& arrays,
+nb::object append_prepared(const LocalWriter& self, const std::vector<nb::object>& arrays,
                            const nb::object& finals, const nb::object& raws,
-                           const nb::object& timeout, bool single) {
-  if (!self.writer || !self.handle().buffer) {
-    throw Error(ErrorCode::kClosed, "the writer is closed");
-  }
+                           const nb::object& timeout) {
+  if (!self.open()) throw Error(ErrorCode::kClosed, "the writer is closed");
   const Kept kept(self);
-  const Handle& handle = handle_of(kept.owner.ptr());
+  const Local& local = *self.local;
   // Of the steps, and behind them of last observations.
-  std::vector<RaggedInput> ragged(2 * handle.types.size());
+  std::vector<RaggedInput> ragged(2 * local.types.size());
   const auto read = [&](const std::vector<nb::object>& given, Sources& sources, std::size_t from) {
-    for (std::size_t c = 0; c < handle.types.size(); ++c) {
+    for (std::size_t c = 0; c < local.types.size(); ++c) {
       sources.columns[c] = nullptr;
       if (given[c].is_none()) continue;
       auto n = static_cast<npy_intp>(self.streams);
       PyObject* value = given[c].ptr();
-      if (handle.types[c].item == 0) {
-        sources.columns[c] = read_values(value, handle.types[c], n);
+      if (local.types[c].item == 0) {
+        sources.columns[c] = read_values(value, local.types[c], n);
       } else if (PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 2 &&
                  ragged[from + c].read(PyTuple_GET_ITEM(value, 0), PyTuple_GET_ITEM(value, 1),
-                                       handle.types[c], n)) {
+                                       local.types[c], n)) {
         sources.columns[c] = ragged[from + c].place();
       }
       if (sources.columns[c] == nullptr) {
@@ -181,7 +178,7 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
   Sources last;
   read(arrays, sources, 0);
   const bool ended = !finals.is_none();
-  if (ended) read(nb::cast<std::vector<nb::object>>(finals), last, handle.types.size());
+  if (ended) read(nb::cast<std::vector<nb::object>>(finals), last, local.types.size());
   std::vector<float> priorities;
   if (!raws.is_none() &&
       !read_priorities(raws.ptr(), static_cast<npy_intp>(self.streams), priorities)) {
@@ -189,31 +186,21 @@ nb::object append_prepared(WriterHandle& self, const std::vector<nb::object>& ar
   }
   PyObject* ids = append_rows(self, sources, ended ? &last : nullptr,
                               priorities.empty() ? nullptr : priorities.data(),
-                              timeout.is_none() ? nullptr : timeout.ptr(), single);
+                              timeout.is_none() ? nullptr : timeout.ptr(), false);
   if (ids == nullptr) throw nb::python_error();
   return nb::steal(ids);
 }
 
 // What a call of another thread still writes, it writes; the episodes are cut when it is done.
-void close(WriterHandle& self) {
-  self.closed = true;
-  const nb::object owner = std::move(self.owner);
+void close(LocalWriter& self) {
   const std::shared_ptr<Buffer> buffer = std::move(self.buffer);
   const std::shared_ptr<StepWriter> writer = std::move(self.writer);
   if (writer) writer->close();
 }
 
-// The buffer may know its writer, as an attribute: such a pair is garbage to be found.
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  const WriterHandle& writer = writer_of(self);
-  Py_VISIT(writer.owner.ptr());
-  return 0;
-}
-
-int clear(PyObject* self) {
-  if (nb::inst_ready(nb::handle(self))) close(writer_of(self));
-  return 0;
+void aim(WriterHandle& self, nb::object writer) {
+  self.writer = nb::cast<const LocalWriter*>(writer);
+  self.keep = std::move(writer);
 }
 
 // clang-format off
@@ -228,40 +215,35 @@ PyMethodDef writer_methods[] = {
 };
 // clang-format on
 
-PyType_Slot writer_slots[] = {{Py_tp_methods, writer_methods},
-                              {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                              {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                              {0, nullptr}};
+PyType_Slot writer_slots[] = {{Py_tp_methods, writer_methods}, {0, nullptr}};
 
 }  // namespace
 
 PyObject* py_append(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                     PyObject* kwnames) try {
-  const WriterHandle& writer = writer_of(self);
-  if (writer.writer && writer.handle().buffer) {
+  const LocalWriter* const writer = writer_of(self).writer;
+  if (writer != nullptr && writer->open()) {
     PyObject* values[kMaxColumns];
     Options options;
     Sources sources;
     Sources finals;
     Scratch scratch;
     std::vector<float> raws;
-    const Kept kept(writer);
-    const Handle& handle = handle_of(kept.owner.ptr());
-    if (values_by_field(handle, args, nargs, kwnames, values, options) &&
-        (options.final_obs == nullptr || writer.same_step)) {
+    const Kept kept(*writer);
+    const Local& local = *writer->local;
+    if (values_by_field(local, args, nargs, kwnames, values, options) &&
+        (options.final_obs == nullptr || writer->same_step)) {
       bool alone = false;
-      bool good =
-          read_all(writer, handle, values, options.final_obs, sources, finals, scratch, false);
-      if (!good && PyErr_Occurred() == nullptr && writer.streams == 1 && handle.buffer) {
-        alone = good =
-            read_all(writer, handle, values, options.final_obs, sources, finals, scratch, true);
+      bool good = read_all(*writer, values, options.final_obs, sources, finals, scratch, false);
+      if (!good && PyErr_Occurred() == nullptr && writer->streams == 1 && local.buffer) {
+        alone = good = read_all(*writer, values, options.final_obs, sources, finals, scratch, true);
       }
       if (good && options.priority != nullptr) {
-        good = read_priorities(options.priority, static_cast<npy_intp>(writer.streams), raws);
+        good = read_priorities(options.priority, static_cast<npy_intp>(writer->streams), raws);
       }
       // Looking up the keys of a dict can run Python code, which may close everything.
-      if (good && writer.writer && handle.buffer) {
-        return append_rows(writer, sources, options.final_obs != nullptr ? &finals : nullptr,
+      if (good && writer->open()) {
+        return append_rows(*writer, sources, options.final_obs != nullptr ? &finals : nullptr,
                            raws.empty() ? nullptr : raws.data(), options.timeout, alone);
       }
     }
@@ -273,21 +255,21 @@ PyObject* py_append(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   return nullptr;
 }
 
-void bind_writer(nb::module_& m) {
-  nb::class_<WriterHandle>(m, "Writer", nb::type_slots(writer_slots), nb::is_weak_referenceable())
-      .def(nb::init<>())
-      .def("_open", &open)
-      .def("_append_prepared", &append_prepared, nb::arg(), nb::arg().none(), nb::arg().none(),
-           nb::arg().none(), nb::arg())
-      .def("_is_open", [](const WriterHandle& w) { return w.writer != nullptr; })
-      .def(
-          "_ending",
-          [](const WriterHandle& w) { return w.writer ? w.writer->ending() : std::vector<bool>(); })
-      .def("_end",
-           [](const WriterHandle& w, std::size_t stream) {
+void bind_writer(nb::module_& m, nb::class_<Local>& local) {
+  local.def("writer", &open);
+  nb::class_<LocalWriter>(m, "LocalWriter")
+      .def("append", &append_prepared, nb::arg(), nb::arg().none(), nb::arg().none(),
+           nb::arg().none())
+      .def("ending",
+           [](const LocalWriter& w) { return w.writer ? w.writer->ending() : std::vector<bool>(); })
+      .def("end",
+           [](const LocalWriter& w, std::size_t stream) {
              if (w.writer) w.writer->end(stream);
            })
-      .def("_close", &close);
+      .def("close", &close);
+  nb::class_<WriterHandle>(m, "Writer", nb::type_slots(writer_slots), nb::is_weak_referenceable())
+      .def(nb::init<>())
+      .def("_aim", &aim);
 }
 
 }  // namespace replay_buffer::python

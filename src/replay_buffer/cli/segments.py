@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pwd
 from typing import Any
 
 from .. import _core
-from ..buffer import ReplayBuffer
+from ..engines.local import LocalEngine
 from ..errors import NotFound, PermissionDenied, ReplayBufferError
 
 
@@ -36,8 +37,13 @@ class Owner:
         return str(self.pid) if self.same_namespace else f"{self.pid} elsewhere"
 
 
-def owners_of(buffer: ReplayBuffer) -> list[Owner]:
-    return [Owner(*facts) for facts in buffer._owners()]
+def opened(location: str) -> contextlib.closing[LocalEngine]:
+    """A segment, for reading, closed at the end."""
+    return contextlib.closing(LocalEngine.open(location, readonly=True))
+
+
+def owners_of(engine: LocalEngine) -> list[Owner]:
+    return [Owner(*facts) for facts in engine.owners()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +77,10 @@ def summary_of(location: str) -> Summary | None:
         status = os.stat(_core.segment_path(location))
         facts["bytes"], facts["user"] = status.st_size, user_name(status.st_uid)
         facts["in_use"] = _core.in_use(location)  # first: from here on it is open here
-        with ReplayBuffer.open(location, readonly=True) as buffer:
-            facts["size"], facts["capacity"] = buffer.size, buffer.capacity
-            facts["strategy"] = buffer.config.strategy
-            facts["owners"] = owners_of(buffer)
+        with opened(location) as engine:
+            facts["size"], facts["capacity"] = engine.size(), engine.config.capacity
+            facts["strategy"] = engine.config.strategy
+            facts["owners"] = owners_of(engine)
     except (NotFound, FileNotFoundError):
         return None
     except PermissionDenied:

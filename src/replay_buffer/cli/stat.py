@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from ..buffer import ReplayBuffer
-from .segments import Owner, location_of, owners_of
+from .. import stats
+from ..engines.local import LocalEngine
+from .segments import Owner, location_of, opened, owners_of
 from .text import bytes_text, table
 
 #: Counters whose growth is shown while watching, and the heading of their rates.
@@ -42,21 +42,19 @@ def seconds(text: str) -> float:
 
 
 def run(given: argparse.Namespace) -> int:
-    with ReplayBuffer.open(location_of(given.name), readonly=True) as buffer:
+    with opened(location_of(given.name)) as engine:
         if given.watch is None:
-            facts = facts_of(buffer)
-            print(json.dumps(facts, indent=2) if given.json else describe(buffer, facts))
+            facts = facts_of(engine)
+            print(json.dumps(facts, indent=2) if given.json else describe(engine, facts))
             return 0
         try:
-            watch(buffer, given.watch, as_json=given.json)
+            watch(engine, given.watch, as_json=given.json)
         except KeyboardInterrupt:
             print()
     return 0
 
 
-def facts_of(buffer: ReplayBuffer) -> dict[str, Any]:
-    schema = buffer.schema
-    assert schema is not None  # a segment that was opened has one
+def facts_of(engine: LocalEngine) -> dict[str, Any]:
     columns = {
         name: {
             "shape": list(column.shape),
@@ -64,27 +62,26 @@ def facts_of(buffer: ReplayBuffer) -> dict[str, Any]:
             "limit": column.limit,
             "compression": column.compression,
         }
-        for name, column in schema.columns
+        for name, column in engine.schema.columns
     }
-    owners = [dataclasses.asdict(owner) for owner in owners_of(buffer)]
+    owners = [dataclasses.asdict(owner) for owner in owners_of(engine)]
     return {
-        "location": buffer.location,
-        **buffer.stats(),
+        "location": engine.location,
+        **stats.of(engine),
         "columns": columns,
         "owners": owners,
     }
 
 
-def describe(buffer: ReplayBuffer, facts: dict[str, Any]) -> str:
+def describe(engine: LocalEngine, facts: dict[str, Any]) -> str:
     scalars = [
         (name, value_text(name, value))
         for name, value in facts.items()
         if name not in ("columns", "owners")
     ]
-    assert buffer.schema is not None
-    columns = [("", name, str(column)) for name, column in buffer.schema.columns]
+    columns = [("", name, str(column)) for name, column in engine.schema.columns]
     parts = [table(scalars), "columns", table(columns), "owners"]
-    owners = owners_of(buffer)
+    owners = owners_of(engine)
     parts.append(table([("", *owner_line(owner)) for owner in owners]) if owners else "  none")
     return "\n".join(parts)
 
@@ -124,12 +121,12 @@ def episodes_text(episodes: dict[str, Any]) -> str:
     return f"{said}; of the latest {latest} the mean length {length:.4g}, return {gained:.4g}"
 
 
-def watch(buffer: ReplayBuffer, interval: float, *, as_json: bool) -> None:
+def watch(engine: LocalEngine, interval: float, *, as_json: bool) -> None:
     """A line at every interval, until the segment has no name any more."""
     headings = ("rows", *RATES.values(), "owners")
     if not as_json:
         print("".join(f"{heading:>16}" for heading in headings), flush=True)
-    for facts in changes(buffer, interval):
+    for facts in changes(engine, interval):
         if as_json:
             print(json.dumps(facts), flush=True)
             continue
@@ -142,17 +139,17 @@ def watch(buffer: ReplayBuffer, interval: float, *, as_json: bool) -> None:
         )
         print("".join(f"{cell:>16}" for cell in cells), flush=True)
     if not as_json:
-        print(f"{buffer.location} was removed")
+        print(f"{engine.location} was removed")
 
 
-def changes(buffer: ReplayBuffer, interval: float) -> Iterator[dict[str, Any]]:
+def changes(engine: LocalEngine, interval: float) -> Iterator[dict[str, Any]]:
     """The facts at every interval, with rates since the one before."""
-    before, then = buffer.stats(), time.monotonic()
+    before, then = stats.of(engine), time.monotonic()
     while True:
         time.sleep(interval)
-        if os.fstat(buffer._descriptor()).st_nlink == 0:
+        if not engine.has_name():
             return
-        facts, now = facts_of(buffer), time.monotonic()
+        facts, now = facts_of(engine), time.monotonic()
         rates = {
             heading: (facts[name] - before[name]) / (now - then) for name, heading in RATES.items()
         }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..buffer import ReplayBuffer
-from .segments import location_of
+from .segments import location_of, opened
 
 PROBLEMS = 1
 
@@ -16,11 +15,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     location = location_of(given.name)
-    with ReplayBuffer.open(location, readonly=True) as buffer:
-        problems = buffer._verify()
+    with opened(location) as engine:
+        problems = engine.verify()
         for problem in problems:
             print(f"{location}: {problem}")
         if problems:
             return PROBLEMS
-        print(f"{location}: {buffer.size:,} rows, no problems")
+        print(f"{location}: {engine.size():,} rows, no problems")
     return 0

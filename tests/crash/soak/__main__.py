@@ -144,7 +144,7 @@ class Soak:
         """What is wrong now that everybody is gone."""
         board, failed = self._board, self._failed
         with ReplayBuffer.open(self._location) as buffer:
-            complaints = buffer._verify() if hasattr(buffer, "_verify") else []
+            complaints = buffer._engine.verify()
             failed += [f"verify: {complaint}" for complaint in complaints]
             batch = buffer.latest(CAPACITY)
             check(board, batch, "latest")
@@ -165,9 +165,10 @@ class Soak:
     def _count_empty(self, buffer: ReplayBuffer) -> None:
         """A killed writer leaves at most one row of a slot unwritten."""
         ids = self._board.acknowledged[self._board.acknowledged >= 0]
-        gone = buffer._get_rows(ids)[1].astype(bool)
+        gone = buffer._engine.target.read(ids)[1].astype(bool)
         later = ids[gone, None] + CAPACITY * np.arange(1, 65)
-        empty = buffer._get_rows(later.ravel())[1].astype(bool).reshape(later.shape).all(axis=1)
+        missing = buffer._engine.target.read(later.ravel())[1].astype(bool)
+        empty = missing.reshape(later.shape).all(axis=1)
         kills = sum(self._kills)
         if empty.sum() > kills or not all(
             overwritten(buffer, self._board, int(i)) for i in ids[gone][empty]

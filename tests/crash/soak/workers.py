@@ -100,8 +100,8 @@ def save(buffer: ReplayBuffer, board: Board, place: int, me: int) -> None:
         buffer.checkpoint(path)
         with ReplayBuffer.restore(path) as restored:
             check_restored(restored, board)
-            gone = ids[restored._get_rows(ids)[1].astype(bool)]
-            still = gone[~buffer._get_rows(gone)[1].astype(bool)]
+            gone = ids[restored._engine.target.read(ids)[1].astype(bool)]
+            still = gone[~buffer._engine.target.read(gone)[1].astype(bool)]
             if len(still):
                 board.complain(f"{len(still)} rows are lost from a checkpoint: {still[0]} is one")
             again = np.intersect1d(restored.add_batch(*source.rows(MOST)), ids)
@@ -118,7 +118,7 @@ def check_restored(restored: ReplayBuffer, board: Board) -> None:
     check(board, batch, "a restored buffer")
     if len(restored) != len(batch["indices"]):
         board.complain(f"{len(restored)} restored rows are counted, not {len(batch['indices'])}")
-    for complaint in restored._verify():
+    for complaint in restored._engine.verify():
         board.complain(f"verify of a restored buffer: {complaint}")
 
 
@@ -126,7 +126,7 @@ def look_up(buffer: ReplayBuffer, board: Board, place: int, slots: Any) -> None:
     """Rows that were acknowledged are there, or others are in their place."""
     ids = board.acknowledged[slots].copy()
     ids = ids[ids >= 0]
-    batch, gone, _ = buffer._get_rows(ids)
+    batch, gone, _ = buffer._engine.target.read(ids)
     gone = gone.astype(bool)
     check(board, {name: column[~gone] for name, column in batch.items()}, "get")
     board.looked_up[place] += len(ids)
@@ -153,7 +153,7 @@ def overwritten(buffer: ReplayBuffer, board: Board, id_: int) -> bool:
         return True
     later = id_ + capacity * np.arange(1, 65)
     looked_for = np.concatenate([later, later - 1])
-    return buffer._get_rows(looked_for)[2] < len(looked_for)
+    return buffer._engine.target.read(looked_for)[2] < len(looked_for)
 
 
 def note_now_and_then(board: Board, place: int) -> None:

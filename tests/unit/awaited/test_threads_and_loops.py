@@ -45,7 +45,7 @@ def eventually_no_threads() -> None:
 
 def in_line(buffer: ReplayBuffer) -> int:
     """The calls of the running loop that were tried once, and wait."""
-    line = buffer._async_calls._line()
+    line = buffer._client.async_calls._line()
     return sum(len(places) for places in line._places.values())
 
 

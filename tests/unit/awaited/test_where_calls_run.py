@@ -110,7 +110,7 @@ IN_THREADS: dict[str, Any] = {
 
 
 def ran_in_a_thread(buffer: ReplayBuffer) -> bool:
-    return buffer._async_calls._pool is not None
+    return buffer._client.async_calls._pool is not None
 
 
 @pytest.mark.parametrize("case", [*IN_THE_LOOP, *IN_THREADS])

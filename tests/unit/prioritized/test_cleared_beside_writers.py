@@ -92,7 +92,7 @@ def test_rows_of_an_idle_writer_have_no_mass_after_clear(actor: str) -> None:
         buffer.add_batch(np.arange(100), priority=np.ones(100))
         assert buffer.total_priority == 100
         assert (buffer.sample(50)["weights"] == 1).all()
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 def test_steps_of_an_idle_writer_have_no_mass_after_clear() -> None:
@@ -110,7 +110,7 @@ def test_steps_of_an_idle_writer_have_no_mass_after_clear() -> None:
             assert (view.sample(50)["weights"] == 1).all()
         idle.append(*STEP, priority=2.0)
         assert buffer.total_priority == pytest.approx(live_mass(buffer))
-        assert buffer._verify() == []
+        assert buffer._engine.verify() == []
 
 
 @pytest.mark.parametrize("block_rows", [3, 50])
@@ -124,6 +124,6 @@ def test_writers_beside_clear_leave_no_mass_of_rows_that_are_gone(block_rows: in
                 for _ in range(10):
                     buffer.clear()
             assert buffer.total_priority == pytest.approx(live_mass(buffer))
-            assert buffer._verify() == []
+            assert buffer._engine.verify() == []
         for actor in actors:
             actor.close()

@@ -1,8 +1,4 @@
-"""Buffers that have a location: made, opened and removed.
-
-Rows are never replaced unless the caller says so, and a handle removes the buffer that it holds or
-held, and no other.
-"""
+"""Where segments are: opened or made by many processes at once, and compared."""
 
 from __future__ import annotations
 
@@ -11,27 +7,24 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from . import _core, settling, sharing
-from .awaiting import alone
-from .config import BufferConfig, check_beta_can_be
-from .errors import AlreadyExists, InvalidArgument, NotFound, ReadOnly, SchemaMismatch
-from .schema import Schema
-from .waiting import Wait, seconds
+from .. import _core, arguments
+from ..awaiting import alone
+from ..config import BufferConfig, check_beta_can_be
+from ..errors import AlreadyExists, InvalidArgument, NotFound, SchemaMismatch
+from ..inference import Draft
+from ..schema import Schema
+from ..waiting import Wait, seconds
+from .local import LocalEngine, compressed
 
-if TYPE_CHECKING:
-    from .buffer import ReplayBuffer
-    from .inference import Draft
-
-Handle = TypeVar("Handle", bound="ReplayBuffer")
-
-#: Seconds between two looks for a buffer that is not there yet.
+#: Seconds between two looks for a segment that is not there yet.
 _LOOK = 0.02
 #: Seconds for which a process waits for others that create a buffer in the same directory.
 _PATIENCE = 10.0
@@ -40,87 +33,81 @@ _TRIES = 1000
 
 
 def schema_of(draft: Draft, schema: Any, config: BufferConfig) -> Schema:
-    """The columns of a buffer whose layout is fixed when it is made."""
+    """The columns of a segment whose layout is fixed when it is made."""
     if schema is not None:
-        return settling.compressed(draft.given(schema), config)
-    return settling.compressed(draft.explicit(steps=config.storage == "steps"), config)
+        return compressed(draft.given(schema), config)
+    return compressed(draft.explicit(steps=config.storage == "steps"), config)
 
 
 def create(
-    cls: type[Handle],
-    location: str,
-    config: BufferConfig,
-    schema: Schema,
-    seed: int | None,
-    *,
-    overwrite: bool = False,
-) -> Handle:
+    location: str, config: BufferConfig, schema: Schema, seed: int, *, overwrite: bool = False
+) -> LocalEngine:
     """See ReplayBuffer.create."""
-    buffer = cls(config, seed=seed)
     _core.check_location(location)
     check_beta_can_be(config, "shared with other processes")
-    buffer._location = location
-    settling.use(buffer, schema, overwrite=overwrite)
-    sharing.attend(buffer)
-    return buffer
+    return LocalEngine.create(location, config, schema, seed, overwrite=overwrite)
 
 
-def open_there(cls: type[Handle], location: str, readonly: bool = False, wait: Any = 0) -> Handle:
+def open_there(location: str, readonly: bool, wait: Any) -> LocalEngine:
     """See ReplayBuffer.open."""
-    waiting = _patience(wait)
+    patience = _patience(wait)
     while True:
         try:
-            return sharing.attached(cls, location, lambda self: self._open(location, readonly))
+            return LocalEngine.open(location, readonly)
         except NotFound:
             if not wait:
                 raise
-        waiting.until(lambda: False, *_absent(location), longest=_LOOK)
+        patience.until(lambda: False, *_absent(location), longest=_LOOK)
 
 
-async def open_async(
-    cls: type[Handle], location: str, readonly: bool = False, wait: Any = 0
-) -> Handle:
-    """See ReplayBuffer.open."""
-    waiting = _patience(wait)
+async def open_async(location: str, readonly: bool, wait: Any) -> LocalEngine:
+    """The same, awaited."""
+    patience = _patience(wait)
     while True:
         try:
-            return await alone(lambda: cls.open(location, readonly=readonly))
+            return await alone(lambda: LocalEngine.open(location, readonly))
         except NotFound:
             if not wait:
                 raise
-        waiting.go_on(*_absent(location))
-        await asyncio.sleep(min(waiting.left, _LOOK))
+        patience.go_on(*_absent(location))
+        await asyncio.sleep(min(patience.left, _LOOK))
 
 
 def _patience(wait: Any) -> Wait:
-    """How long a call waits for a buffer that somebody else is to create."""
+    """How long a call waits for a segment that somebody else is to create."""
     return Wait(seconds(wait, "wait", none=""), lambda: "nobody has created it")
 
 
 def _absent(location: str) -> tuple[str, str]:
-    """What waits, and for what, where there is no buffer yet."""
+    """What waits, and for what, where there is no segment yet."""
     return f"open({location!r})", f"there is no buffer there ({_core.segment_path(location)})"
 
 
 def open_or_create(
-    cls: type[Handle], location: str, config: BufferConfig, schema: Schema, seed: int | None
-) -> Handle:
-    """See ReplayBuffer.open_or_create."""
+    location: str, config: BufferConfig, schema: Schema, seed: int | None
+) -> tuple[LocalEngine, bool]:
+    """See ReplayBuffer.open_or_create; and whether the segment was created."""
     check_beta_can_be(config, "shared with other processes")
+    new_seed = generator_seed(seed)
     if not _core.check_location(location)[1]:  # nobody else can have one without a name
-        return create(cls, location, config, schema, seed)
+        return create(location, config, schema, new_seed), True
     with contextlib.suppress(NotFound):
-        return _open_fitting(cls, location, config, schema, seed)
+        return _open_fitting(location, config, schema, seed), False
     with _one_at_a_time(_core.segment_path(location)):
         for attempt in range(_TRIES):
             with contextlib.suppress(NotFound):
-                return _open_fitting(cls, location, config, schema, seed)
+                return _open_fitting(location, config, schema, seed), False
             try:
-                return create(cls, location, config, schema, seed)
+                return create(location, config, schema, new_seed), True
             except AlreadyExists:  # somebody else was faster
                 if attempt == _TRIES - 1:
                     raise
     raise AssertionError("not reached")
+
+
+def generator_seed(seed: int | None) -> int:
+    """The seed that was given, or any."""
+    return secrets.randbits(64) if seed is None else arguments.generator_seed(seed)
 
 
 @contextlib.contextmanager
@@ -159,24 +146,23 @@ def _try_lock(directory: int, path: str) -> None:
 
 
 def _open_fitting(
-    cls: type[Handle], location: str, config: BufferConfig, schema: Schema, seed: int | None
-) -> Handle:
-    """Opens a buffer that was made as it would be made now; raises what differs."""
-    buffer = open_there(cls, location)
+    location: str, config: BufferConfig, schema: Schema, seed: int | None
+) -> LocalEngine:
+    """Opens a segment that was made as it would be made now; raises what differs."""
+    engine = LocalEngine.open(location)
     try:
-        assert buffer.schema is not None
-        different = _difference_of_columns(buffer.schema, schema)
+        different = _difference_of_columns(engine.schema, schema)
         if different:
             raise SchemaMismatch(f"{location} has other columns: {different}")
-        differing = _differences_of_options(buffer.config, config)
-        if seed is not None and seed != buffer._seed:
-            differing.append(f"seed is {buffer._seed} there, {seed} here")
+        differing = _differences_of_options(engine.config, config)
+        if seed is not None and seed != engine.seed:
+            differing.append(f"seed is {engine.seed} there, {seed} here")
         if differing:
             raise InvalidArgument(f"{location} was made otherwise: {'; '.join(differing)}")
     except BaseException:
-        buffer.close()
+        engine.close()
         raise
-    return buffer
+    return engine
 
 
 def _difference_of_columns(there: Schema, here: Schema) -> str:
@@ -209,24 +195,3 @@ def _differences(there: Any, here: Any) -> list[str]:
 
 def _said(value: Any) -> str:
     return value.name if isinstance(value, np.dtype) else repr(value)
-
-
-def unlink(buffer: ReplayBuffer) -> None:
-    """Removes the name of the buffer that a handle holds or held."""
-    if buffer._reads_only:
-        raise ReadOnly(
-            f"this handle of {buffer.location} is for reading only and removes nothing; "
-            f"ReplayBuffer.unlink({buffer.location!r}) does"
-        )
-    if buffer._unlinked:
-        return
-    if not _core.remove_own(buffer.location, buffer._own):
-        raise NotFound(f"{buffer.location} is no longer the name of this buffer")
-    buffer._unlinked = True
-
-
-def unlink_location(location: Any) -> None:
-    """Removes the name of whatever buffer is at a location."""
-    if not isinstance(location, str):
-        raise InvalidArgument(f"a location is a string such as 'shm:name', not {location!r}")
-    _core.unlink(location)
