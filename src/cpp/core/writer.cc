@@ -90,11 +90,12 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
   for (std::size_t i = 0; i < n; ++i) {
     const Mark mark = marks != nullptr ? marks[from + i] : Mark{first_ ? row_flag::kFirst : 0, {}};
     first_ = false;
-    const bool weighed = ring_.priorities && (mark.flags & row_flag::kFinal) == 0;
-    if (weighed) {
-      ring_.priorities->retire(first + i);
-    } else if (ring_.priorities) {
-      ring_.priorities->drop(first + i);
+    if (ring_.priorities) {
+      if ((mark.flags & row_flag::kFinal) == 0) {
+        ring_.priorities->retire(first + i);
+      } else {
+        ring_.priorities->drop(first + i);
+      }
     }
     REPLAY_CRASH_POINT("row.retired");
     ArenaRoom room;
@@ -106,7 +107,7 @@ void Writer::write_run(std::size_t n, const std::byte* const* columns, std::size
     const std::uint64_t before =
         ring_.rows.write(first + i, first_id + i, columns, from + i, mark, room);
     REPLAY_CRASH_POINT("row.committed");
-    if (weighed) {
+    if (ring_.priorities && (mark.flags & row_flag::kFinal) == 0) {
       ring_.priorities->commit(first + i, claim_.lap, raws != nullptr ? raws[from + i] : most);
     }
     if (!row_committed(before)) ++fresh;
