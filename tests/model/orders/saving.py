@@ -15,6 +15,18 @@ ME = (1, 1)
 # ---- the state of a block
 
 
+def one_row() -> dict[str, object]:
+    """A block of one row, full, which its writer is about to claim again."""
+    return {
+        "head": 1,
+        "block 0": sealed(1),
+        "fill 0": (1, 1, 1),
+        "before 0": (0, 0),
+        "row 0": (1, "committed"),
+        "priority 0": 1,
+    }
+
+
 def claims_lap_2() -> Program:
     """Blocks::claim with all that Blocks::begin_lap stores: lap 0 is forgotten."""
     if (yield cas("block 0", sealed(1), (2, *ME, OPEN), "blocks.taken")) != sealed(1):
@@ -85,15 +97,7 @@ def a_first_row_and_a_copy() -> Protocol:
             return "a checkpoint is refused because of a row from the future"
         return "a checkpoint is refused because of the head" if lap > head + 1 else None
 
-    first = {
-        "head": 1,
-        "block 0": sealed(1),
-        "fill 0": (1, 1, 1),
-        "before 0": (0, 0),
-        "row 0": (1, "committed"),
-        "priority 0": 1,
-    }
-    return Protocol(first, {"writer": writer, "saver": saver}, broken)
+    return Protocol(one_row(), {"writer": writer, "saver": saver}, broken)
 
 
 def a_claim_and_the_head() -> Protocol:
@@ -171,15 +175,7 @@ def overwriting_beside(update: Callable[[], Program]) -> Protocol:
         unknown = not outcome.returned["update"]
         return "an id that was given is refused" if unknown else None
 
-    first = {
-        "head": 1,
-        "block 0": sealed(1),
-        "fill 0": (1, 1, 1),
-        "before 0": (0, 0),
-        "row 0": (1, "committed"),
-        "priority 0": 1,
-    }
-    return Protocol(first, {"writer": writer, "update": update}, broken)
+    return Protocol(one_row(), {"writer": writer, "update": update}, broken)
 
 
 def a_row_that_is_overwritten_and_an_update() -> Protocol:
